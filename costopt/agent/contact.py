@@ -75,6 +75,8 @@ def _is_held(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A child that is forked meanwhile has the file open too: closing would leave it locked.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     except OSError:
         return True
     finally:

@@ -181,12 +181,19 @@ class ProcessHost:
         return child.pid
 
     def _hold_lock(self) -> None:
-        """Show the agents that a controller runs, until this process ends. Raises OSError."""
-        if self._held is None:
-            self._state_dir.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._held = os.open(self._state_dir / CONTROLLER_LOCK, flags, 0o600)
-            fcntl.flock(self._held, fcntl.LOCK_SH)
+        """Show the agents that a controller runs, until this process ends; where one of them looks
+        just now, at the next call. Raises OSError."""
+        if self._held is not None:
+            return
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._state_dir / CONTROLLER_LOCK, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            self._held = descriptor
 
     def _keep(self, record: NodeRecord) -> None:
         """Remember the record, on disk too. Raises ProviderError: memory knows it all the same."""

@@ -19,6 +19,7 @@ from costopt.agent.settings import AgentSettings
 from costopt.domain.errors import StoreError
 from costopt.protocol.messages import NodeActivity
 from costopt.store.folder import FileStore
+from costopt_sim.process_host import CONTROLLER_LOCK, ProcessHost
 from tests.support.live_run import wait_until
 
 LIMIT_S = 0.3
@@ -63,6 +64,39 @@ def test_the_lock_of_a_controller_counts_alone_where_it_is_given(tmp_path: Path)
         assert not contact.is_lost()
     contact.note_store()
     wait_until(contact.is_lost, "the loss")
+
+
+def test_a_child_that_is_forked_while_an_agent_looks_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the open file of its parent: a controller that starts later must get the lock."""
+    lock = tmp_path / "controller.lock"
+    lock.touch()
+    inherited: list[int] = []
+    flock = fcntl.flock
+
+    def fork_then_lock(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        inherited.append(os.dup(descriptor))
+
+    monkeypatch.setattr(fcntl, "flock", fork_then_lock)
+    Contact(ContactSettings(LIMIT_S, controller_lock=lock)).is_lost()
+    with lock.open("r+") as controller:
+        flock(controller, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for descriptor in inherited:
+        os.close(descriptor)
+
+
+def test_a_controller_waits_for_no_agent_that_looks(tmp_path: Path) -> None:
+    host = ProcessHost(tmp_path, tmp_path / "store", launcher="direct", processes=1)
+    lock = tmp_path / CONTROLLER_LOCK
+    lock.touch()
+    with lock.open("r+") as agent:
+        fcntl.flock(agent, fcntl.LOCK_EX)
+        assert host.found() == ((), ())
+    host.found()
+    with lock.open("r+") as agent, pytest.raises(BlockingIOError):
+        fcntl.flock(agent, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_timer_is_renewed_as_long_as_the_store_answers(
