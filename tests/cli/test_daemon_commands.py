@@ -128,7 +128,10 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
         ("two", None),
     ]
     for words, names in (
-        (("--state", "open", "--tenant", "default", "--since", "2026-01-01T00:00Z"), ["one", "two"]),
+        (
+            ("--state", "open", "--tenant", "default", "--since", "2026-01-01T00:00Z"),
+            ["one", "two"],
+        ),
         (("--state", "ended"), []),
         (("--name", "tw"), ["two"]),
         (("--since", "2200-01-01T00:00Z"), []),
