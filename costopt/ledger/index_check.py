@@ -6,7 +6,8 @@ the one is missed by the other. A server checks its own pages.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from costopt.database.migrations import SqlConnection
 from costopt.domain.events import EVENT_TYPES, JobSubmitted
@@ -27,28 +28,48 @@ _OF_ALL = "SELECT count(*) FROM events INDEXED BY events_by_kind WHERE seq <= :l
 _SUBMITTED = "SELECT DISTINCT job FROM events INDEXED BY events_by_kind WHERE kind = :kind"
 
 
-def check_job(connection: SqlConnection, job: str, after: int, seqs: Collection[int]) -> None:
-    """Raise LedgerError unless ``seqs`` are all events of the job after a number, up to the last of
-    them. Raises it for a damaged index as well."""
-    values = {"job": job, "after": after, "last": max(seqs, default=after)}
+@dataclass(slots=True)
+class ReadEvents:
+    """How many events were read after number ``after``, the sum of their numbers, and the last."""
+
+    after: int
+    count: int = 0
+    total: int = 0
+    last: int = 0
+
+    def add(self, seqs: Sequence[int]) -> None:
+        """Count events, which follow those before."""
+        self.count += len(seqs)
+        self.total += sum(seqs)
+        self.last = seqs[-1]
+
+
+def check_job(connection: SqlConnection, job: str, read: ReadEvents) -> None:
+    """Raise LedgerError unless what was read are all events of the job up to the last of them.
+    Raises it for a damaged index as well."""
+    values = {"job": job, "after": read.after, "last": max(read.after, read.last)}
     with connection.reading() as transaction:
-        read, by_job, by_kind = transaction.execute(_OF_JOB, values)
-    if read != (len(seqs), sum(seqs)) or by_job != by_kind:
+        up_to_last, by_job, by_kind = transaction.execute(_OF_JOB, values)
+    if up_to_last != (read.count, read.total) or by_job != by_kind:
         raise damaged_error(f"the indexes do not agree on the events of job {job!r}")
 
 
-def check_all(connection: SqlConnection, count: int, last: int) -> None:
-    """Raise LedgerError unless there are so many events up to a number."""
+def check_all(connection: SqlConnection, read: ReadEvents) -> None:
+    """Raise LedgerError unless what was read are all events up to the last of them."""
     with connection.reading() as transaction:
-        ((indexed,),) = transaction.execute(_OF_ALL, {"last": last})
-    if indexed != count:
-        raise damaged_error(f"{indexed} are in an index, and {count} were read")
+        ((indexed,),) = transaction.execute(_OF_ALL, {"last": read.last})
+    if indexed != read.count:
+        raise damaged_error(f"{indexed} are in an index, and {read.count} were read")
 
 
-def check_jobs(connection: SqlConnection, jobs: Collection[str]) -> None:
-    """Raise LedgerError unless all jobs that were submitted are among these."""
+def submitted_jobs(connection: SqlConnection) -> list[str]:
+    """Return the jobs that were submitted, by the index of kinds."""
     with connection.reading() as transaction:
-        submitted = [job for (job,) in transaction.execute(_SUBMITTED, {"kind": JobSubmitted.kind})]
+        return [job for (job,) in transaction.execute(_SUBMITTED, {"kind": JobSubmitted.kind})]
+
+
+def check_jobs(submitted: Iterable[str], jobs: Collection[str]) -> None:
+    """Raise LedgerError unless all jobs that were submitted are among these, read later."""
     missing = [job for job in submitted if job not in jobs]
     if missing:
         raise damaged_error(f"an index lacks job {missing[0]!r}")

@@ -7,7 +7,7 @@ that continue from a number miss nothing. Also the recovery of events from a dam
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -30,7 +30,13 @@ from costopt.ledger.dialects import (
     check_sqlite_application,
     check_sqlite_structure,
 )
-from costopt.ledger.index_check import check_all, check_job, check_jobs
+from costopt.ledger.index_check import (
+    ReadEvents,
+    check_all,
+    check_job,
+    check_jobs,
+    submitted_jobs,
+)
 from costopt.ledger.stored_events import check_lookup, events_after, sound_event
 
 PAGE_EVENTS = 1000
@@ -158,17 +164,17 @@ class SqlLedger:
         """
         query = PAGE if job is None else PAGE_OF_JOB
         values = {"most": PAGE_EVENTS} | _of_job(job)
-        follows, begin, seqs = None if after or job is not None else 0, after, list[int]()
+        follows, read = None if after or job is not None else 0, ReadEvents(after)
         while rows := self._read(query, {**values, "after": after}):
             self._appended.observe(rows[-1][0])
             for seq, body in rows:
                 event = self._decoded(seq, body, job, follows=follows)
                 yield RecordedEvent(seq, event)
                 follows = seq if job is None else None
-            seqs += (seq for seq, _ in rows)
-            after = rows[-1][0]
+            read.add([seq for seq, _ in rows])
+            after = read.last
         if self._dialect.checks_indexes:
-            self._check_read(job, begin, seqs)
+            self._check_read(job, read)
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
         """Yield the job's events of a kind, newest first, page by page. Raises LedgerError."""
@@ -188,10 +194,11 @@ class SqlLedger:
 
     def last_seqs(self) -> dict[str, int]:
         """Return each job's last seq, in the order of their first. Raises LedgerError."""
+        # Before the jobs: one that is submitted meanwhile is not missing from them.
+        submitted = submitted_jobs(self._connection) if self._dialect.checks_indexes else ()
         found = dict(self._read(LAST_SEQS))
-        if self._dialect.checks_indexes:
-            with self._named_errors():
-                check_jobs(self._connection, found)
+        with self._named_errors():
+            check_jobs(submitted, found)
         return found
 
     def last_seq(self) -> int:
@@ -288,13 +295,13 @@ class SqlLedger:
             check_lookup(event, job, kind)
             return event
 
-    def _check_read(self, job: str | None, after: int, seqs: Sequence[int]) -> None:
-        """Raise LedgerError unless these are all events of one job, or of all, after a number."""
+    def _check_read(self, job: str | None, read: ReadEvents) -> None:
+        """Raise LedgerError unless these are all events of one job, or of all."""
         with self._named_errors():
             if job is not None:
-                check_job(self._connection, job, after, seqs)
-            elif not after:
-                check_all(self._connection, len(seqs), max(seqs, default=0))
+                check_job(self._connection, job, read)
+            elif not read.after:
+                check_all(self._connection, read)
 
     @contextmanager
     def _named_errors(self, place: str = "") -> Iterator[None]:

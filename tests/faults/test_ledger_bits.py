@@ -29,6 +29,7 @@ from costopt.ledger.stored_events import find_damage
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.errors import has_code
 from tests.support.postgres_server import PostgresServer
+from tests.unit.ledger.test_account import submitted
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 FLIPS = 1000
@@ -151,6 +152,25 @@ def test_nor_are_indexes_where_they_say_what_a_job_is_made_of(
         flip(path, bit)
         outcomes[outcome(path, truth, kinds=())] += 1
     assert outcomes.keys() == {"harmless", "leads to restore"}, outcomes
+
+
+def test_a_job_that_is_submitted_while_jobs_are_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / LEDGER
+    with open_sqlite_ledger(path) as ledger, open_sqlite_ledger(path) as other:
+        read = ledger._read
+
+        def read_then_submit(*query: Any) -> list[Any]:
+            rows = read(*query)
+            other.append(submitted(job="late"))
+            return rows
+
+        ledger.append(submitted(job="early"))
+        monkeypatch.setattr(ledger, "_read", read_then_submit)
+        assert list(ledger.last_seqs()) == ["early"]
+        monkeypatch.undo()
+        assert list(ledger.last_seqs()) == ["early", "late"]
 
 
 @pytest.mark.slow
