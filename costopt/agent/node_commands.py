@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from costopt.agent.launch_spec import with_parent_watchdog
+from costopt.domain.text import displayable_text
 from costopt.protocol.node_commands import (
     MAX_OUTPUT_BYTES,
     CommandBox,
@@ -22,8 +22,6 @@ from costopt.protocol.node_commands import (
 )
 
 POLL_S = 2.0
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What could steer a terminal; tabs and line feeds stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ class ExecRunner:
         result = CommandResult(
             running.command.id,
             code,
-            CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")),
+            displayable_text(text.replace("\r\n", "\n")),
             truncated=size > MAX_OUTPUT_BYTES,
             message=message,
         )

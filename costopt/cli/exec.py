@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from costopt.cli.connection import connect, server_options
 from costopt.cli.options import state_dir_option
 from costopt.controller.state_dir import check_known, open_state_ledger
 from costopt.domain.errors import CostoptError, SpecError
-from costopt.protocol.node_commands import CommandBox, CommandResult, ExecRequest
+from costopt.domain.terminal_text import terminal_text
+from costopt.protocol.node_commands import CommandBox, CommandResult, ExecRequest, choose_node
 from costopt.store import open_store
 from costopt.store.address import is_key_part
 
@@ -67,9 +67,9 @@ def exec_(
     result = _wait(poll, job, chosen, timeout_s)
     if result.truncated:
         click.echo("note: only the end of the output was kept", err=True)
-    click.echo(result.output, nl=False)
+    click.echo(terminal_text(result.output), nl=False)
     if result.message:
-        click.echo(f"{chosen}: {result.message}", err=True)
+        click.echo(f"{chosen}: {terminal_text(result.message)}", err=True)
     sys.exit(1 if result.exit_code is None else result.exit_code & 0xFF)
 
 
@@ -98,22 +98,12 @@ def _living_node(state_dir: Path, job: str, node: str | None) -> str:
     with open_state_ledger(state_dir, read_only=True) as ledger:
         check_known(ledger, state_dir, job)
         account = require_fold(ledger, job).account
-    living = tuple(account.live_nodes())
     gang = () if account.gang is None else account.gang.node_ids
-    first = next((each for each in (*gang, *living) if each in living), None)
-    chosen = first if node is None else node
-    if chosen is None or chosen not in living:
-        which = "no node" if node is None else f"no node {node!r}"
-        raise SpecError(
-            f"job {job!r} has {which} that lives",
-            hint="keep_failed: in the job file keeps a node whose command failed",
-            code="no_node",
-        )
-    return chosen
+    return choose_node(job, tuple(account.live_nodes()), gang, node)
 
 
 def _post(box: CommandBox, node: str, command: tuple[str, ...], timeout_s: float) -> Poll:
-    posted = ExecRequest(secrets.token_hex(8), command, timeout_s)
+    posted = ExecRequest.new(command, timeout_s)
     box.post(node, posted)
     return lambda: box.result(node, posted.id)
 

@@ -10,8 +10,11 @@ run alone. Methods raise StoreError.
 from __future__ import annotations
 
 import json
+import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from costopt.domain.errors import SpecError
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text
 from costopt.protocol.messages import decode_message, decoded_fields
@@ -31,6 +34,11 @@ class ExecRequest:
     command: tuple[str, ...]
     timeout_s: float
 
+    @classmethod
+    def new(cls, command: Sequence[str], timeout_s: float) -> ExecRequest:
+        """Return a request with an id of its own."""
+        return cls(secrets.token_hex(8), tuple(command), timeout_s)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
@@ -44,6 +52,23 @@ class CommandResult:
     output: str
     truncated: bool = False
     message: str = ""
+
+
+def choose_node(
+    job: str, living: Sequence[str], gang: Sequence[str], node_id: str | None = None
+) -> str:
+    """Return the living node that is meant: this one, by default rank 0 of the newest gang if it
+    lives, else the first that does. Raise SpecError where there is none."""
+    first = next((each for each in (*gang, *living) if each in living), None)
+    chosen = first if node_id is None else node_id
+    if chosen is None or chosen not in living:
+        which = "no node" if node_id is None else f"no node {node_id!r}"
+        raise SpecError(
+            f"job {job!r} has {which} that lives",
+            hint="keep_failed: in the job file keeps a node whose command failed",
+            code="no_node",
+        )
+    return chosen
 
 
 class CommandBox:

@@ -20,7 +20,7 @@ from costopt.cli.main import cli
 from costopt.client.client import ApiError, DaemonUnreachableError
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.control import DesiredState, Mode, ProposalState, Scope
-from costopt.protocol.node_commands import CommandBox
+from costopt.protocol.node_commands import CommandBox, CommandResult
 from tests.support.daemon_api import JOB, POOL, Served, served
 from tests.support.errors import failure
 
@@ -388,3 +388,16 @@ def test_exec_runs_a_command_on_a_node_and_ends_as_it_does(daemon: Served, tmp_p
         thread.join()
     assert (result.exit_code, result.stdout) == (5, "out")
     assert api_status(missing) == 409
+
+
+def test_what_a_node_answers_does_not_steer_the_terminal(
+    daemon: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(self: CommandBox, node_id: str, command_id: str) -> CommandResult:
+        return CommandResult(command_id, 0, "\x1b]0;owned\x07a\x1b[31mb\n", message="\x1b[2J")
+
+    monkeypatch.setattr(CommandBox, "result", answer)
+    result = local(daemon, "exec", "one", "--", "true")
+    assert result.exit_code == 0
+    assert result.stdout == "ab\n"
+    assert "\x1b" not in result.stderr
