@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Generic, TypeVar
 
 from costopt.daemon.shared_state import JobStatus
@@ -71,26 +72,37 @@ class ListPage(Generic[Row]):
 
 
 def page_of(
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     key: Callable[[Row], str],
     cursor: str | None,
     limit: int,
     order: Sequence[Row] | None = None,
 ) -> ListPage[Row]:
-    """Return at most ``limit`` rows, those after the one whose key is the cursor.
+    """Return at most ``limit`` rows, those after the one whose key is the cursor; more of them are
+    not looked at.
 
     ``order`` is the whole list of which ``rows`` are some, where a row may be among them no longer
     when the next page is asked for. Raise SpecError if no row has the cursor's key.
     """
-    left = rows
-    if cursor is not None:
-        places = {key(row): place for place, row in enumerate(rows if order is None else order)}
-        if cursor not in places:
-            raise SpecError(
-                f"no row of the list has the cursor {cursor!r}",
-                hint="begin again without a cursor",
-                code="unknown_cursor",
-            )
-        left = [row for row in rows if places[key(row)] > places[cursor]]
-    shown = tuple(left[:limit])
-    return ListPage(shown, key(shown[-1]) if shown and len(left) > limit else None)
+    left = iter(rows) if cursor is None else _after(rows, key, cursor, order)
+    found = tuple(islice(left, limit + 1))
+    shown = found[:limit]
+    return ListPage(shown, key(shown[-1]) if len(found) > limit else None)
+
+
+def _after(
+    rows: Iterable[Row], key: Callable[[Row], str], cursor: str, order: Sequence[Row] | None
+) -> Iterator[Row]:
+    if order is not None:
+        places = {key(row): place for place, row in enumerate(order)}
+        if cursor in places:
+            return (row for row in rows if places[key(row)] > places[cursor])
+    else:
+        left = iter(rows)
+        if any(key(row) == cursor for row in left):
+            return left
+    raise SpecError(
+        f"no row of the list has the cursor {cursor!r}",
+        hint="begin again without a cursor",
+        code="unknown_cursor",
+    )

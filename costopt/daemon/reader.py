@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import islice
 
 from costopt.daemon.cost_history import CostHistory
 from costopt.daemon.recurring_jobs import Occurrence
@@ -67,15 +67,18 @@ class TenantReader:
         return self._service.events(job, after, limit)
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """Return the newest decisions of a job, or the last of each job; the newest first.
+        """Return the first so many of ``each_decision``. Raise SpecError."""
+        return tuple(islice(self.each_decision(job), limit))
+
+    def each_decision(self, job: str | None = None) -> Iterator[DecisionRow]:
+        """Return the decisions of a job, or the last of each job; the newest first.
 
         Raise SpecError if there is no such job.
         """
         if job is not None:
             self.job(job)
-            return self._service.decisions(job, limit)
-        rows = self._service.decisions(limit=sys.maxsize)
-        return tuple(row for row in rows if self._sees_job(row.decision.job))[:limit]
+        rows = self._service.each_decision(job)
+        return (row for row in rows if self._sees_job(row.decision.job))
 
     def decision(self, decision_id: str) -> DecisionRow:
         """Return one decision with its reasons. Raise SpecError if none has that id."""

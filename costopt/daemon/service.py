@@ -7,7 +7,7 @@ answered from the last tick or from the ledger. Every method may raise LedgerErr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from threading import Lock
@@ -240,7 +240,11 @@ class DaemonService:
         return self._costs.read(statuses, since)
 
     def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """Return the newest decisions of a job, newest first; without a job the last one of each.
+        """Return the first so many of ``each_decision``. Raise SpecError."""
+        return tuple(islice(self.each_decision(job), limit))
+
+    def each_decision(self, job: str | None = None) -> Iterator[DecisionRow]:
+        """Return the decisions of a job, newest first; without a job the last one of each.
 
         Raise SpecError if there is no such job.
         """
@@ -251,7 +255,7 @@ class DaemonService:
             known = {submission.name for submission in self._registry.submissions()}
             last = self._ledger.last_of_each(DecisionMade)
             made = ((seq, decision) for seq, decision in last if decision.job in known)
-        return tuple(DecisionRow(seq, decision) for seq, decision in islice(made, limit))
+        return (DecisionRow(seq, decision) for seq, decision in made)
 
     def decision(self, decision_id: str) -> DecisionRow:
         """Return one decision with its reasons. Raise SpecError if none has that id."""

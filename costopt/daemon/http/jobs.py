@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import Any
 
@@ -77,7 +76,8 @@ def list_jobs(
 @tenant_operation("GET /v1/occurrences", Scope.READ, OccurrenceList)
 def occurrences(call: Call, cursor: Cursor = None, limit: Limit = 20) -> dict[str, Any]:
     """List the next occurrences of recurring jobs."""
-    page = page_of(call.reader.upcoming(MAX_OCCURRENCES), lambda each: each.job, cursor, limit)
+    count = MAX_OCCURRENCES if cursor else min(limit + 1, MAX_OCCURRENCES)
+    page = page_of(call.reader.upcoming(count), lambda each: each.job, cursor, limit)
     return {"occurrences": page.rows, "next": page.next}
 
 
@@ -155,7 +155,7 @@ def decisions(call: Call, cursor: Cursor = None, limit: Limit = 100) -> dict[str
 
 
 def _decisions(call: ApiCall, job: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-    every = call.reader.decisions(job, sys.maxsize)
+    every = call.reader.each_decision(job)
     with spec_errors_as(422):
         page = page_of(every, lambda row: row.decision.decision_id, cursor, limit)
     return {"decisions": page.rows, "next": page.next}

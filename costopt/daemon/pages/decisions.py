@@ -5,8 +5,6 @@ Proposals are answered through the CLI or the API, not on the page.
 
 from __future__ import annotations
 
-import sys
-
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import (
     PageRequest,
@@ -45,7 +43,7 @@ def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
     ended = {status.submission.name for status in reader.jobs() if is_over(status)}
     wanted = [
         d
-        for d in (row.decision for row in reader.decisions(limit=sys.maxsize))
+        for d in (row.decision for row in reader.each_decision())
         if asked.wants(d.job, decision_text(d), d.reason, d.rule or "")
     ]
     return Page(
