@@ -70,9 +70,6 @@ def run_apart(
         for process, _ in shares:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, ends_s - time.monotonic()))
-        for process, _ in shares:
-            process.kill()
-            process.wait()
         return tuple(runs for _, path in shares for runs in _read_runs(path))
 
 

@@ -34,7 +34,6 @@ IDLE_S = 600.0
 """What nodes may stay beyond their job's time limit: until Slurm suspends them, and some ticks."""
 POLL_INTERVAL_S = 1.0
 NOT_LAUNCHED = ("waiting", "ended")
-OVER = ("finished", "failed")
 
 
 @click.group()
@@ -113,8 +112,8 @@ def _served_gangs(client: DaemonClient) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the daemon's jobs for Slurm that are not over, with their nodes by Slurm's names."""
     for job in client.get_all("jobs", rows="jobs", state="open"):
         submission = job["submission"]
-        name, is_over = submission["name"], job["summary"]["state"] in OVER
-        if not name.startswith(PREFIX) or is_over or submission["desired_state"] != "run":
+        name = submission["name"]
+        if not name.startswith(PREFIX) or submission["desired_state"] != "run":
             continue
         text = client.get("jobs", name, "documents")["job"]
         try:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from costopt.controller.state_dir import LEDGER
 from costopt.database.backup import (
-    FindFault,
     backup_time,
     create_backup,
     find_corruption,
@@ -24,17 +23,12 @@ from costopt.registry.registry import REGISTRY
 BACKUPS = "backups"
 
 
-def _find_ledger_fault(path: Path) -> str:
-    return find_corruption(path) or (find_damage(path) if path.exists() else "")
-
-
-def _fault_finder(file: Path) -> FindFault:
-    """Return what finds a fault in this file of the daemon, or in a copy of it."""
-    return _find_ledger_fault if file.name == LEDGER else find_corruption
-
-
-def _find_fault(file: Path) -> str:
-    return _fault_finder(file)(file)
+def _find_fault(path: Path) -> str:
+    """Return what is wrong with a file of the daemon, or with a copy, whose name begins alike."""
+    fault = find_corruption(path)
+    if fault or not path.exists() or not path.name.startswith(LEDGER):
+        return fault
+    return find_damage(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,7 @@ class Backups:
         """Copy each file and return the copies. Raise LedgerError, also for a corrupt file; then no
         copy is lost."""
         return tuple(
-            create_backup(file, self._folder, self._keep, now, _fault_finder(file))
+            create_backup(file, self._folder, self._keep, now, _find_fault)
             for file in self._files
             if file.exists()
         )
@@ -100,7 +94,7 @@ class Backups:
         return bool(list_backups(file, self._folder))
 
     def _restore(self, file: Path, now: datetime) -> RestoredFile:
-        copy, damaged = restore(file, self._folder, now, _fault_finder(file))
+        copy, damaged = restore(file, self._folder, now, _find_fault)
         events = 0
         if file.name == LEDGER and damaged is not None:
             with open_sqlite_ledger(file) as ledger:

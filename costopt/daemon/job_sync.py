@@ -11,6 +11,7 @@ from costopt.controller.payload import with_policy_name
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
 from costopt.daemon.held_jobs import held_job, held_terms
+from costopt.daemon.lists import ENDED
 from costopt.daemon.mode_gate import DAEMON
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.recurring_jobs import RecurringJobs
@@ -177,7 +178,7 @@ class JobSync:
         summary = self._resting.get(name)
         if summary is None or name in self._engine.jobs:
             return False
-        ended = summary.state in _ENDED or submission.desired_state is DesiredState.CANCELLED
+        ended = summary.state in ENDED or submission.desired_state is DesiredState.CANCELLED
         if not ended or summary.now >= min(now - BILL_TIMEOUT, month_of(now)):
             return False
         payer = Payer(submission.tenant, summary.policy)
@@ -218,7 +219,7 @@ class JobSync:
         dropped = self._is_at_rest(name) and not self._engine.awaits_bill(name, now - BILL_TIMEOUT)
         if dropped:
             account = journal.accounts[name]
-            if account.submitted is not None and account.state not in (*_ENDED, JobState.STOPPED):
+            if account.submitted is not None and account.state not in (*ENDED, JobState.STOPPED):
                 reason = _REASONS[DesiredState.CANCELLED]
                 journal.write(RunStopped(at=now, job=name, reason=reason))
             summary = account.summary(now)
@@ -308,5 +309,4 @@ def _is_recorded(halt: Halt, last: LaunchesHalted | None) -> bool:
     return last is not None and (last.reason, last.who) == (halt.reason, halt.who)
 
 
-_ENDED = (JobState.FINISHED, JobState.FAILED)
 _REASONS = {DesiredState.PAUSED: "paused", DesiredState.CANCELLED: "cancelled"}

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import Lock
 from typing import Protocol
@@ -54,9 +54,13 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The values read for one scrape; HTTP and webhook figures count since the process started."""
+    """The values read for one scrape; HTTP and webhook figures count since the process started.
+
+    ``shown`` are the jobs that have series of their own.
+    """
 
     seen: MetricsSnapshot
+    shown: tuple[JobMetrics, ...]
     health: Health
     http_requests: Mapping[tuple[str, int], int]
     http_seconds: Mapping[str, float]
@@ -93,19 +97,17 @@ ENDED_SHOWN = timedelta(hours=1)
 """Series of more jobs than have run of late would make each scrape longer for ever."""
 
 
-def _shown(scrape: Scrape) -> Iterator[JobMetrics]:
-    for job in scrape.seen.jobs:
-        ended_at = job.summary.finished_at or job.summary.now
-        if not job.closed or scrape.seen.now - ended_at <= ENDED_SHOWN:
-            yield job
+def _has_series(job: JobMetrics, now: datetime) -> bool:
+    ended_at = job.summary.finished_at or job.summary.now
+    return not job.closed or now - ended_at <= ENDED_SHOWN
 
 
 def _of_jobs(figure: Callable[[JobMetrics], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
-    return lambda scrape: (((job.job, job.tenant), figure(job)) for job in _shown(scrape))
+    return lambda scrape: (((job.job, job.tenant), figure(job)) for job in scrape.shown)
 
 
 def _emissions(scrape: Scrape) -> Iterator[Sample]:
-    for job in _shown(scrape):
+    for job in scrape.shown:
         if job.summary.carbon_signal is not None:
             yield (job.job, job.tenant, job.summary.carbon_signal), job.summary.gco2e
 
@@ -308,17 +310,19 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         """Return every metric of the table, with its help."""
+        seen = self._service.metrics_snapshot()
         scrape = Scrape(
-            seen=self._service.metrics_snapshot(),
+            seen=seen,
+            shown=tuple(job for job in seen.jobs if _has_series(job, seen.now)),
             health=self._service.health(),
             http_requests=self._http.requests(),
             http_seconds=self._http.seconds(),
             deliveries={} if self._hooks is None else self._hooks.deliveries(),
         )
-        closed: set[Labels] = {(job.job, job.tenant) for job in scrape.seen.jobs if job.closed}
+        closed: set[Labels] = {(job.job, job.tenant) for job in scrape.shown if job.closed}
         with self._lock:
             families = [self._family(spec, scrape, closed) for spec in METRICS]
-            shown = {(job.job, job.tenant) for job in _shown(scrape)}
+            shown = {(job.job, job.tenant) for job in scrape.shown}
             self._highest = {
                 (name, labels): value
                 for (name, labels), value in self._highest.items()
