@@ -35,7 +35,7 @@ BETWEEN = (
     "before writing NodeEnded",
 )
 """The points between an intent and its outcome; what comes before one comes after another."""
-MOST_DEATHS = 4
+MAX_DEATHS = 4
 
 
 class Table:
@@ -160,7 +160,7 @@ def test_killed_at_random_steps_with_any_fault_of_line_and_machine(table: Table)
     def outcomes() -> Iterator[tuple[int, Outcome]]:
         for seed in range(KILLS // 2 or 3):
             chances = random.Random(-1 - seed)
-            deaths = chances.randint(0, MOST_DEATHS)
+            deaths = chances.randint(0, MAX_DEATHS)
             kills = [_random_step(_steps(), chances) for _ in range(deaths)]
             planned = happenings(list(MachineFault), chances)
             with trial(
@@ -178,7 +178,7 @@ def test_killed_at_random_steps(faults: Sequence[Fault], table: Table) -> None:
     def outcomes() -> Iterator[tuple[int, Outcome]]:
         for seed in range((KILLS // 2 if faults else KILLS) or 2):
             chances = random.Random(seed)
-            deaths = chances.randint(1, MOST_DEATHS)
+            deaths = chances.randint(1, MAX_DEATHS)
             kills = [_random_step(_steps(), chances) for _ in range(deaths)]
             with trial(fate=KillPlan(kills), faults=faults, seed=seed) as made:
                 yield seed, table.note(row, made.run(), made.hours)

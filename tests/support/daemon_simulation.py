@@ -46,7 +46,7 @@ from tests.support.market_fixtures import T0, market
 from tests.support.simulated_site import OWNER, simulated_site
 
 TICK_S = 120.0
-MOST_TICKS = 400
+MAX_TICKS = 400
 SETTLE_TICKS = 15
 LAST_HAPPENING = 120
 """A trial goes on for what happens up to this tick, so that a fault that began also ends."""
@@ -189,7 +189,7 @@ class Trial:
             text = job_document(name, nodes)
             service = self.daemon.service
             service.submit(service.read(text, POLICY, workdir=str(self.folder), who="me"))
-        for ticks in range(MOST_TICKS):
+        for ticks in range(MAX_TICKS):
             if ticks in self.happenings:
                 self.happenings[ticks](self)
             if ticks in INTENTS:

@@ -13,13 +13,13 @@ from costopt.controller.state_dir import LEDGER
 from tests.support.daemon_simulation import Trial
 
 Happening = Callable[[Trial], None]
-MOST_TICKS = 90
+MAX_TICKS = 90
 """Faults begin and end before a trial does."""
 LASTS_TICKS = (1, 15)
 JUMPS_S = (1.0, 3600.0)
 SLOW_S = (1, 20)
 """Whole seconds, as bills count milliseconds and round what is below."""
-MOST_LOST = 200
+MAX_LOST = 200
 
 
 class MachineFault(StrEnum):
@@ -43,7 +43,7 @@ def happenings(faults: Sequence[MachineFault], chances: random.Random) -> dict[i
     found: dict[int, list[Happening]] = {}
     for fault in faults:
         for _ in range(chances.randint(1, 2)):
-            tick, lasts = chances.randrange(2, MOST_TICKS), chances.randint(*LASTS_TICKS)
+            tick, lasts = chances.randrange(2, MAX_TICKS), chances.randint(*LASTS_TICKS)
             begin, end = _FAULTS[fault](chances)
             found.setdefault(tick, []).append(begin)
             found.setdefault(tick + lasts, []).append(end)
@@ -78,7 +78,7 @@ def _failover(chances: random.Random) -> Iterator[Happening]:
     def lose(made: Trial) -> None:
         """Lose events of this daemon's life: what a dead one wrote no living one remembers."""
         last = made.ledger.last_seq()
-        rows = [row["seq"] for row in made.ledger._appended._rows][-MOST_LOST:]
+        rows = [row["seq"] for row in made.ledger._appended._rows][-MAX_LOST:]
         if not rows or rows[-1] != last:
             return
         with closing(sqlite3.connect(made.folder / LEDGER)) as raw:

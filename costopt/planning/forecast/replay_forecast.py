@@ -174,8 +174,8 @@ def _replay(
     shaky = [offer for offer in offers if offer.pool.capacity_type.is_interruptible]
     counts = [nodes[offer.pool] for offer in shaky]
     # As many as the forecast draws, so that these are the first of its own where the pools agree.
-    samples, longest_s = max(SAMPLES, replays), max(span_s(part.demand) for part in asked.parts)
-    futures = draw_futures(shaky, counts, seen.history, seen.now, longest_s, samples)
+    samples, span_max_s = max(SAMPLES, replays), max(span_s(part.demand) for part in asked.parts)
+    futures = draw_futures(shaky, counts, seen.history, seen.now, span_max_s, samples)
     whole = replace(account, quotas=(*account.quotas, *seen.quotas))
     first, *others = asked.begun(seen.now)
     names = [f"future {number + 1}" for number in range(replays)]
