@@ -19,33 +19,30 @@ StoreError, also for a message larger than any of ours: a job's own command may 
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from costopt.domain.errors import StoreError
 from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
+from costopt.protocol.codec import decode_message, encode_message, parse_fields
 from costopt.protocol.messages import (
     CacheReport,
     CommandFailure,
     Gang,
     Heartbeat,
-    NodeActivity,
     NodeMeasurement,
     PowerProbeReport,
     Rendezvous,
-    decode_message,
-    decoded_fields,
 )
 from costopt.protocol.trainer_files import RejectedCheckpoint, SavedCheckpoint
 
 T = TypeVar("T")
 
-SCHEMA = 1
+HEADER = {"schema": 1}
 MAX_GANG_BYTES = 8 << 20
 """A gang names the job's command and environment, of a job file of at most 2 MiB."""
 MAX_MESSAGE_BYTES = 64 << 10
@@ -94,17 +91,6 @@ class Mailbox:
         """Return the newest gang, None before the first."""
         # Its command may be longer than any other text, and must be exact.
         fields = self._fields("gang.json", MAX_GANG_BYTES, encodable_text)
-        if fields is None:
-            return None
-        try:
-            fields["members"] = tuple(fields["members"])
-            fields["command"] = tuple(fields["command"])
-            fields["zones"] = tuple(fields["zones"])
-            fields["task_slots"] = tuple(fields.get("task_slots", ()))
-            fields["cache"] = tuple(tuple(each) for each in fields.get("cache", ()))
-            fields["env"] = tuple((name, value) for name, value in fields["env"])
-        except (KeyError, TypeError, ValueError):
-            return None
         return decode_message(Gang, fields)
 
     def post_rendezvous(self, rendezvous: Rendezvous) -> None:
@@ -132,14 +118,10 @@ class Mailbox:
     def heartbeat(self, node_id: str) -> Heartbeat | None:
         """Return the node's newest heartbeat, None before the first."""
         fields = self._fields(f"nodes/{node_id}/heartbeat.json")
-        if fields is None or fields.get("state") not in list(NodeActivity):
+        if fields is None:
             return None
-        fields["state"] = NodeActivity(fields["state"])
-        fields["meters"] = _reading(fields.get("meters"))
-        fields["gpu_health"] = _gpu_health(fields.get("gpu_health"))
-        probe = decode_message(PowerProbeReport, fields.get("probe"))
-        fields["cache"] = decode_message(CacheReport, fields.get("cache"))
-        fields["probe"] = None if probe is None else replace(probe, parts=tuple(probe.parts))
+        for name, kind in _PARTS_OF_HEARTBEATS.items():
+            fields[name] = decode_message(kind, fields.get(name))
         return decode_message(Heartbeat, fields)
 
     def request_drain(self, node_id: str) -> None:
@@ -232,26 +214,20 @@ class Mailbox:
         clean: Callable[[str], str] = untrusted_text,
     ) -> dict[str, Any] | None:
         data = self.store.get(f"{self.prefix}/{name}", max_bytes)
-        fields = None if data is None else decoded_fields(data, clean)
-        if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
-            return None
-        return fields
+        return parse_fields(data, clean, HEADER)
 
 
-def _encode(letter: Message) -> bytes:
-    return (json.dumps({"schema": SCHEMA, **asdict(letter)}) + "\n").encode()
+def _encode(message: Message) -> bytes:
+    return encode_message(message, HEADER)
 
 
-def _reading(fields: object) -> NodeMeasurement | None:
-    """Return the reading, None if it is malformed: its node is alive regardless."""
-    reading = decode_message(NodeMeasurement, fields)
-    return None if reading is None else replace(reading, parts=tuple(reading.parts))
-
-
-def _gpu_health(fields: object) -> GpuHealth | None:
-    """Return the GPUs' health, None if it is malformed, or of an agent that does not read it."""
-    health = decode_message(GpuHealth, fields)
-    return None if health is None else replace(health, xids=tuple(health.xids))
+_PARTS_OF_HEARTBEATS: Mapping[str, Callable[..., object]] = {
+    "meters": NodeMeasurement,
+    "gpu_health": GpuHealth,
+    "probe": PowerProbeReport,
+    "cache": CacheReport,
+}
+"""A node whose agent does not send one of these as it should is alive regardless: it is unknown."""
 
 
 MAX_BATCH = 500

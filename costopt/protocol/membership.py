@@ -8,14 +8,14 @@ either side closes ends that trainer's membership.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from costopt.checkpoint.replicas.wire import GangKey
-from costopt.protocol.messages import decode_message
+from costopt.domain.text import encodable_text
+from costopt.protocol.codec import decode_message, encode_message, parse_fields
 from costopt.store.atomic_file import replace_nondurable
 
 HEARTBEAT_INTERVAL_S = 0.25
@@ -154,31 +154,19 @@ MESSAGE_KINDS: dict[str, type[Any]] = {
 }
 
 
-def encode(letter: FromTrainer | ToTrainer) -> bytes:
+def encode(message: FromTrainer | ToTrainer) -> bytes:
     """Return the message as one line."""
-    return json.dumps({"kind": letter.wire_kind, **asdict(letter)}).encode() + b"\n"
+    return encode_message(message, {"kind": message.wire_kind})
 
 
 def decode(line: bytes) -> Any:
     """Return the message in a line. Raise ValueError if the line does not hold one."""
-    try:
-        fields = json.loads(line)
-        kind = MESSAGE_KINDS[fields.pop("kind")]
-        for name in ("conditions", "members", "gang"):
-            if name in fields:
-                fields[name] = _tuples(fields[name])
-        if "standing" in fields:
-            fields["standing"] = decode_message(TrainerProgress, fields["standing"])
-        letter = decode_message(kind, fields)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{line[:80]!r} is not a message: {error}") from error
-    if letter is None:
+    fields = parse_fields(line, encodable_text) or {}
+    kind = MESSAGE_KINDS.get(str(fields.pop("kind", "")))
+    message = None if kind is None else decode_message(kind, fields)
+    if message is None:
         raise ValueError(f"{line[:80]!r} is not a message")
-    return letter
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +181,7 @@ class MembershipAddress:
 
     def write(self, path: Path) -> None:
         """Replace the file, which only this user may read. Raise OSError if that fails."""
-        replace_nondurable(path, json.dumps(asdict(self)).encode(), private=True)
+        replace_nondurable(path, encode_message(self), private=True)
 
     @classmethod
     def read(cls, text: str) -> MembershipAddress:
@@ -204,9 +192,7 @@ class MembershipAddress:
         parts = urlsplit(text)
         if parts.scheme != "file":
             return cls(text)
-        try:
-            fields = json.loads(Path(unquote(parts.path)).read_bytes())
-            key = fields["key"]
-            return cls(fields["place"], None if key is None else GangKey(**key))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{text} does not contain a membership's address: {error}") from error
+        address = decode_message(cls, parse_fields(Path(unquote(parts.path)).read_bytes()))
+        if address is None:
+            raise ValueError(f"{text} does not contain a membership's address")
+        return address

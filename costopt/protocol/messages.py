@@ -1,23 +1,13 @@
-"""The messages between controller and agents, and how they are decoded.
-
-Nodes run a job's own code, which may write anything: ``decoded_fields``, then ``decode_message`` is
-the only way from bytes that a node wrote to a value.
-"""
+"""The messages between controller and agents."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.gpu_health import GpuHealth
-from costopt.domain.text import untrusted_text
 
 
 class NodeActivity(StrEnum):
@@ -118,80 +108,6 @@ class CommandFailure:
     log_path: str
     done_units: float | None = None
     ran_s: float | None = None
-
-
-T = TypeVar("T")
-FieldCheck = Callable[[Any], bool]
-MAX_NUMBER = 10**18
-
-
-def decoded_fields(data: bytes, clean: Callable[[str], str] = untrusted_text) -> Any:
-    """Return the JSON value in ``data``, with every text in it passed through ``clean``.
-
-    Return None if it is not JSON, or contains numbers that are not finite.
-    """
-    try:
-        return _with_clean_text(json.loads(data, parse_constant=lambda _: None), clean)
-    except (ValueError, RecursionError):
-        return None
-
-
-def decode_message(kind: Callable[..., T], fields: object) -> T | None:
-    """Return the message, None if there is none or a field does not match its class.
-
-    Numbers must be finite, and their magnitude bounded. Arrays may be lists.
-    """
-    if not isinstance(fields, dict):
-        return None
-    checks = _checks(kind)
-    if not all(name in checks and checks[name](value) for name, value in fields.items()):
-        return None
-    try:
-        return kind(**fields)
-    except TypeError:
-        return None
-
-
-def _with_clean_text(value: Any, clean: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_with_clean_text(item, clean) for item in value]
-    if isinstance(value, dict):
-        return {clean(name): _with_clean_text(item, clean) for name, item in value.items()}
-    return value
-
-
-@cache
-def _checks(kind: Callable[..., Any]) -> dict[str, FieldCheck]:
-    return {name: _check(hint) for name, hint in get_type_hints(kind).items()}
-
-
-def _check(hint: Any) -> FieldCheck:
-    options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    arrays = [_array(get_args(option)) for option in options if get_origin(option) is tuple]
-    kinds = {option for option in options if get_origin(option) is None}
-    if float in kinds:
-        kinds.add(int)
-
-    def fits(value: Any) -> bool:
-        if type(value) in kinds:
-            return type(value) not in (int, float) or -MAX_NUMBER <= value <= MAX_NUMBER
-        return any(array(value) for array in arrays)
-
-    return fits
-
-
-def _array(items: tuple[Any, ...]) -> FieldCheck:
-    if items[-1] is Ellipsis:
-        each = _check(items[0])
-        return lambda value: isinstance(value, (list, tuple)) and all(map(each, value))
-    checks = tuple(map(_check, items))
-    return lambda value: (
-        isinstance(value, (list, tuple))
-        and len(value) == len(checks)
-        and all(check(item) for check, item in zip(checks, value, strict=True))
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ run alone. Methods raise StoreError.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from costopt.domain.errors import SpecError
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text
-from costopt.protocol.messages import decode_message, decoded_fields
+from costopt.protocol.codec import decode_message, encode_message, parse_fields
 
 MAX_OUTPUT_BYTES = 64 << 10
 """The last of what a command printed."""
@@ -80,38 +79,26 @@ class CommandBox:
 
     def post(self, node_id: str, command: ExecRequest) -> None:
         """Have the node run this next."""
-        self._store.put(f"{self._prefix}/nodes/{node_id}/exec.json", _encode(command))
+        self._store.put(f"{self._prefix}/nodes/{node_id}/exec.json", encode_message(command))
 
     def newest(self, node_id: str) -> ExecRequest | None:
         """Return the newest command of a node, None if there was none that can be read."""
         key = f"{self._prefix}/nodes/{node_id}/exec.json"
-        fields = self._fields(key, MAX_COMMAND_BYTES)
-        words = None if fields is None else fields.get("command")
-        if fields is None or not isinstance(words, list):
-            return None
-        if not all(isinstance(word, str) for word in words):
-            return None
-        found = decode_message(ExecRequest, {**fields, "command": tuple(words)})
+        found = decode_message(ExecRequest, self._fields(key, MAX_COMMAND_BYTES))
         is_usable = found is not None and found.command and 0 < found.timeout_s <= MAX_TIMEOUT_S
         return found if is_usable else None
 
     def post_result(self, node_id: str, result: CommandResult) -> None:
         """Report how a command ended."""
-        self._store.put(self._result_key(node_id, result.id), _encode(result))
+        self._store.put(self._result_key(node_id, result.id), encode_message(result))
 
     def result(self, node_id: str, command_id: str) -> CommandResult | None:
         """Return how a command ended, None before it has."""
         fields = self._fields(self._result_key(node_id, command_id), MAX_RESULT_BYTES)
-        return None if fields is None else decode_message(CommandResult, fields)
+        return decode_message(CommandResult, fields)
 
     def _result_key(self, node_id: str, command_id: str) -> str:
         return f"{self._prefix}/exec/{node_id}/{command_id}.json"
 
     def _fields(self, key: str, max_bytes: int) -> dict[str, object] | None:
-        data = self._store.get(key, max_bytes)
-        fields = None if data is None else decoded_fields(data, encodable_text)
-        return fields if isinstance(fields, dict) else None
-
-
-def _encode(message: ExecRequest | CommandResult) -> bytes:
-    return json.dumps(asdict(message)).encode()
+        return parse_fields(self._store.get(key, max_bytes), encodable_text)

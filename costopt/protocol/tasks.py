@@ -17,18 +17,18 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from costopt.domain.array import TaskArray
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.text import encodable_text, untrusted_text
-from costopt.protocol.messages import decode_message, decoded_fields
+from costopt.protocol.codec import decode_message, encode_message, parse_fields
 from costopt.store.guarantees import ensure_guarantees
 
 T = TypeVar("T")
-SCHEMA = 1
+HEADER = {"schema": 1}
 MAX_ARRAY_BYTES = 64 << 20
 MAX_RESULT_BYTES = 64 << 10
 MAX_RECORD_BYTES = 4 * MAX_RESULT_BYTES
@@ -140,13 +140,6 @@ class TaskBoard:
     def array(self) -> ArrayTasks | None:
         """Return the tasks, None before they are published."""
         fields = self._fields("array.json", MAX_ARRAY_BYTES, encodable_text)
-        if fields is None:
-            return None
-        try:
-            fields["names"] = tuple(fields["names"])
-            fields["rows"] = tuple(tuple(row) for row in fields["rows"])
-        except (KeyError, TypeError):
-            return None
         return decode_message(ArrayTasks, fields)
 
     def states(self) -> dict[int, TaskState]:
@@ -222,11 +215,7 @@ class TaskBoard:
     def _fields(
         self, name: str, max_bytes: int, clean: Callable[[str], str]
     ) -> dict[str, Any] | None:
-        data = self._store.get(self._prefix + name, max_bytes)
-        fields = None if data is None else decoded_fields(data, clean)
-        if not isinstance(fields, dict) or fields.pop("schema", None) != SCHEMA:
-            return None
-        return fields
+        return parse_fields(self._store.get(self._prefix + name, max_bytes), clean, HEADER)
 
     def _key(self, task: int, name: str) -> str:
         return f"{self._prefix}tasks/{task:06d}/{name}"
@@ -247,4 +236,4 @@ def _count(state: TaskState, match: re.Match[str]) -> None:
 
 
 def _encode(record: ArrayTasks | TaskClaim | TaskFailure | TaskResult) -> bytes:
-    return (json.dumps({"schema": SCHEMA, **asdict(record)}) + "\n").encode()
+    return encode_message(record, HEADER)

@@ -6,14 +6,15 @@ status file atomically.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from costopt.checkpoint.identity import JOB, OWNER, TENANT
+from costopt.domain.text import encodable_text
+from costopt.protocol.codec import decode_message, encode_message, parse_fields
 from costopt.store.atomic_file import replace_nondurable
 
 NODE = "COSTOPT_NODE"
@@ -143,7 +144,7 @@ def _number(variables: Mapping[str, str], name: str) -> float | None:
         raise ValueError(f"{name}={text!r} is not a number") from None
 
 
-SCHEMA = 1
+HEADER = {"schema": 1}
 
 
 class TrainerState(StrEnum):
@@ -227,21 +228,16 @@ class TrainerStatus:
 
     def write(self, path: Path) -> None:
         """Replace the file. Raise OSError if it cannot be written."""
-        replace_nondurable(path, json.dumps({"schema": SCHEMA, **asdict(self)}).encode())
+        replace_nondurable(path, encode_message(self, HEADER))
 
     @classmethod
     def read(cls, path: Path) -> TrainerStatus | None:
         """Return the newest status, or None if there is none that can be parsed."""
         try:
-            fields = json.loads(path.read_bytes())
-            if fields.pop("schema") != SCHEMA:
-                return None
-            fields["state"] = TrainerState(fields["state"])
-            fields["checkpoints"] = tuple(SavedCheckpoint(**c) for c in fields["checkpoints"])
-            fields["refused"] = tuple(RejectedCheckpoint(**r) for r in fields["refused"])
-            return cls(**fields)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            data = path.read_bytes()
+        except OSError:
             return None
+        return decode_message(cls, parse_fields(data, encodable_text, HEADER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +257,18 @@ class StopNotice:
 
     def write(self, path: Path) -> None:
         """Replace the file. Raise OSError if it cannot be written."""
-        replace_nondurable(path, json.dumps(asdict(self)).encode())
+        replace_nondurable(path, encode_message(self))
 
     @classmethod
     def read(cls, path: Path) -> StopNotice | None:
         """Return the notice, or None if there is none; an unreadable file counts as a notice."""
         try:
-            return cls(**json.loads(path.read_bytes()))
+            data = path.read_bytes()
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
-            return cls("an unreadable notice")
+        except OSError:
+            data = b""
+        return decode_message(cls, parse_fields(data)) or cls("an unreadable notice")
 
     def allows(self, size_bytes: int, now: float, *, spare_s: float = 0.0) -> bool | None:
         """Whether an upload that begins ``now`` (wall) ends ``spare_s`` before the node does.
