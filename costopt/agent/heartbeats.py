@@ -17,6 +17,7 @@ from costopt.protocol.messages import (
     NodeMeasurement,
     PowerProbeReport,
 )
+from costopt.protocol.trainer_files import TrainerFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,30 +91,23 @@ class HeartbeatSender:
         meters: NodeMeasurement,
     ) -> Heartbeat:
         status = None if attempt is None else attempt.status
+        figures = TrainerFigures() if status is None else status
         return Heartbeat(
+            **figures.figures(),
             node_id=self._node_id,
             generation=0 if attempt is None else attempt.gang.generation,
             state=standing.activity,
             at=time.time(),
             beat=self._beat,
             reported=status is not None,
-            done_units=0.0 if status is None else status.done_units,
-            saved_units=0.0 if status is None else status.saved_units,
-            units_per_s=None if status is None else status.units_per_s,
             exit_code=None if attempt is None else attempt.exit_code,
             message=standing.message,
             log_path="" if attempt is None else attempt.log_path,
-            guarantee="" if status is None else status.guarantee,
             notice=standing.noticed,
             meters=meters,
             warning=standing.warning,
             interrupts_at=standing.interrupts_at,
-            interval_s=None if status is None else status.interval_s,
-            interval_reason="" if status is None else status.interval_reason,
             upload_bytes_per_s=None if attempt is None else attempt.upload_bytes_per_s,
-            step_s=None if status is None else status.step_s,
-            data_wait_share=None if status is None else status.data_wait_share,
-            goodput=None if status is None else status.goodput,
             restarts=0 if attempt is None else attempt.restarts,
             power_asked_w=power.asked_w,
             power_cap_w=power.cap_w,
@@ -122,7 +116,6 @@ class HeartbeatSender:
             snapshots=standing.snapshots,
             resumed_units=None if attempt is None else attempt.resumed_units,
             started=attempt is not None and attempt.started,
-            microbatch_s=None if status is None else status.microbatch_s,
             gpu_health=standing.gpu_health,
             cache=standing.cache,
         )

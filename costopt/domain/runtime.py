@@ -15,6 +15,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.gpu_health import GpuHealth
 from costopt.domain.job import Job, Progress
 from costopt.domain.power import PowerCap
+from costopt.domain.step_figures import StepFigures
 
 CONTAINER_RUNTIMES = ("podman", "docker")
 """Programs that run a job's image, the one with precedence first."""
@@ -91,7 +92,7 @@ class CacheFetchRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(StepFigures):
     """A node's own measurements: totals from ``from_at`` to ``until_at``; unknown is None.
 
     ``metered_wh`` is what the meters of ``parts`` ("gpu", "cpu", or the whole "node") read, over
@@ -99,8 +100,7 @@ class NodeReport:
     trained. ``final`` means that nothing trains there any more. ``guarantee`` is how exact its
     trainer's result is, "" where it does not say. ``warning`` is the provider's warning short of a
     notice, or ""; ``interrupts_at`` is when the provider interrupts the node, None without a
-    notice. ``microbatch_s`` is the node's own time for a microbatch, without waiting for its gang.
-    ``cache`` is None until the node has the job's cache.
+    notice. ``cache`` is None until the node has the job's cache.
     Seconds are the job's time; shares are 0–1.
     """
 
@@ -115,15 +115,11 @@ class NodeReport:
     final: bool = False
     gpu_utilization: float | None = None
     gpu_memory_share: float | None = None
-    step_s: float | None = None
-    data_wait_share: float | None = None
-    goodput: float | None = None
     interval_s: float | None = None
     interval_reason: str = ""
     guarantee: str = ""
     warning: str = ""
     interrupts_at: datetime | None = None
-    microbatch_s: float | None = None
     gpu_health: GpuHealth | None = None
     cache: CacheFetchRecord | None = None
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.replicas.wire import GangKey
 from costopt.domain.gpu_health import GpuHealth
+from costopt.protocol.trainer_files import TrainerFigures
 
 
 class NodeActivity(StrEnum):
@@ -35,15 +36,14 @@ class NodeActivity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(TrainerFigures):
     """A node's report of itself; ``at`` is wall time on the node, POSIX seconds.
 
-    ``units_per_s`` is against wall time. ``beat`` grows with each heartbeat, so that a reader whose
+    ``beat`` grows with each heartbeat, so that a reader whose
     clock differs can tell a living node from a dead one. ``reported`` is False until the trainer
     has reported a status: units are unknown before. ``meters`` is what the node has measured since
     the agent began, ``warning`` what the provider announces short of a notice, ``interrupts_at``
-    when the provider interrupts the node (wall time), None while there is no notice. ``interval_s``
-    (in the job's time) is how often the trainer saves and ``interval_reason`` why. ``restarts``
+    when the provider interrupts the node (wall time), None while there is no notice. ``restarts``
     counts trainers that were restarted within this generation. ``power_message`` is the result of
     the power limit that the gang requests, "" if it requests none; ``power_asked_w`` is the
     requested limit, ``power_cap_w`` what each GPU is limited to for it. ``probe`` is the newest
@@ -51,8 +51,8 @@ class Heartbeat:
     "host:port" at which this node accepts snapshots from the gang's members, "" if it accepts none.
     ``resumed_units`` is the work that the trainer had when it joined this generation, None before.
     ``started``: the command was started in it. ``gpu_health`` is None where the GPUs' health is not
-    read. ``cache`` is what the node took to fetch the job's cache, None before that is done. The
-    other figures are the trainer's, as in ``TrainerStatus``.
+    read. ``cache`` is what the node took to fetch the job's cache, None before that is done.
+    ``upload_bytes_per_s`` is how fast the node last made a checkpoint durable.
     """
 
     node_id: str
@@ -61,23 +61,14 @@ class Heartbeat:
     at: float
     beat: int
     reported: bool = False
-    done_units: float = 0.0
-    saved_units: float = 0.0
-    units_per_s: float | None = None
     exit_code: int | None = None
     message: str = ""
     log_path: str = ""
-    guarantee: str = ""
     notice: bool = False
     meters: NodeMeasurement | None = None
     warning: str = ""
     interrupts_at: float | None = None
-    interval_s: float | None = None
-    interval_reason: str = ""
     upload_bytes_per_s: float | None = None
-    step_s: float | None = None
-    data_wait_share: float | None = None
-    goodput: float | None = None
     restarts: int = 0
     power_asked_w: float | None = None
     power_cap_w: float | None = None
@@ -86,7 +77,6 @@ class Heartbeat:
     snapshots: str = ""
     resumed_units: float | None = None
     started: bool = False
-    microbatch_s: float | None = None
     gpu_health: GpuHealth | None = None
     cache: CacheReport | None = None
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from costopt.checkpoint.identity import JOB, OWNER, TENANT
+from costopt.domain.step_figures import StepFigures
 from costopt.domain.text import encodable_text
 from costopt.protocol.codec import decode_message, encode_message, parse_fields
 from costopt.store.atomic_file import replace_nondurable
@@ -181,39 +183,43 @@ class RejectedCheckpoint:
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFigures(StepFigures):
+    """What a trainer reports to its agent, and the agent to the controller.
+
+    ``units_per_s`` is measured against wall time. ``saved_units`` are in the object store; nearer
+    tiers do not count. ``guarantee`` says how exact the resume was. ``interval_s`` is how often the
+    trainer saves, in the job's time, and ``interval_reason`` why.
+    """
+
+    done_units: float = 0.0
+    saved_units: float = 0.0
+    units_per_s: float | None = None
+    guarantee: str = ""
+    interval_s: float | None = None
+    interval_reason: str = ""
+
+    def figures(self) -> dict[str, Any]:
+        """Return these figures by name, without those of a subclass."""
+        return {each.name: getattr(self, each.name) for each in fields(TrainerFigures)}
+
+
 @dataclass(frozen=True, slots=True)
-class TrainerStatus:
+class TrainerStatus(TrainerFigures):
     """A trainer's report of its progress; ``at`` is wall time, POSIX seconds.
 
-    ``units_per_s`` is measured against wall time. ``guarantee`` says how exact the resume was.
-    ``checkpoints`` are the newest of this run. ``interval_s`` is how often it saves, in the job's
-    time, and ``interval_reason`` why. ``upload_bytes_per_s`` is how fast it last made a checkpoint
-    durable. ``step_s`` is the mean wall time of a step, ``data_wait_share`` the share of it spent
-    waiting for data, ``microbatch_s`` the mean time that this process itself took for a microbatch,
-    without waiting for the others of its gang, ``goodput`` the share of wall time since this
-    process began that went into steps that still count. ``saved_units`` are in the object store;
-    nearer tiers do not count.
-    ``resumed_units`` is what this process began with, None before it began or if it does not report
-    it.
+    ``checkpoints`` are the newest of this run. ``upload_bytes_per_s`` is how fast it last made a
+    checkpoint durable. ``resumed_units`` is what this process began with, None before it began or
+    if it does not report it.
     """
 
     generation: int
     state: TrainerState
     at: float
-    done_units: float = 0.0
-    saved_units: float = 0.0
-    units_per_s: float | None = None
     message: str = ""
-    guarantee: str = ""
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     refused: tuple[RejectedCheckpoint, ...] = ()
-    interval_s: float | None = None
-    interval_reason: str = ""
     upload_bytes_per_s: float | None = None
-    step_s: float | None = None
-    data_wait_share: float | None = None
-    goodput: float | None = None
-    microbatch_s: float | None = None
     resumed_units: float | None = None
 
     @property

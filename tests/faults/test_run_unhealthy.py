@@ -135,7 +135,8 @@ if not hung.exists():
     time.sleep(1e9)
 for step in range(11):
     state = TrainerState.TRAINING if step < 10 else TrainerState.FINISHED
-    TrainerStatus(2, state, time.time(), step, step, resumed_units=0.0).write(status)
+    TrainerStatus(2, state, time.time(), done_units=step, saved_units=step,
+                  resumed_units=0.0).write(status)
     time.sleep(0.1)
 """
 

@@ -29,7 +29,12 @@ def main() -> None:
     saved = SavedCheckpoint(name, float(steps), place.path(name), time.time())
     done = float(steps)
     TrainerStatus(
-        env.generation, TrainerState.FINISHED, time.time(), done, done, checkpoints=(saved,)
+        env.generation,
+        TrainerState.FINISHED,
+        time.time(),
+        done_units=done,
+        saved_units=done,
+        checkpoints=(saved,),
     ).write(env.status_file)
 
 

@@ -56,7 +56,7 @@ while not (env.notice_file and env.notice_file.exists()):
     passed, at = time.time() - at, time.time()
     rate = speed * pynvml.now(1)
     done += passed * rate
-    TrainerStatus(env.generation, TrainerState.TRAINING, at, done, units_per_s=rate,
+    TrainerStatus(env.generation, TrainerState.TRAINING, at, done_units=done, units_per_s=rate,
                   resumed_units=0.0).write(env.status_file)
 """
 

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.process
 DONE = """
 import os, pathlib, time
 from costopt.protocol.trainer_files import *
-status = TrainerStatus(1, TrainerState.FINISHED, time.time(), 9.0, 9.0, message="all saved")
+status = TrainerStatus(1, TrainerState.FINISHED, time.time(), done_units=9.0, saved_units=9.0,
+                       message="all saved")
 status.write(pathlib.Path(os.environ["COSTOPT_STATUS_FILE"]))
 pathlib.Path("done").touch()
 """

@@ -242,7 +242,7 @@ def reporting(*checkpoints: SavedCheckpoint, resumed_units: float | None = 5.0) 
         1,
         TrainerState.TRAINING,
         time.time(),
-        9.0,
+        done_units=9.0,
         checkpoints=checkpoints,
         resumed_units=resumed_units,
     )

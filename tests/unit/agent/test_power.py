@@ -170,7 +170,7 @@ def reporting_gang(tmp_path: Path) -> Gang:
         "from costopt.protocol.trainer_files import TrainerEnv, TrainerState, TrainerStatus\n"
         "env = TrainerEnv.read()\n"
         "while not env.notice_file.exists():\n"
-        "    status = TrainerStatus(1, TrainerState.TRAINING, time.time(), 1.0)\n"
+        "    status = TrainerStatus(1, TrainerState.TRAINING, time.time(), done_units=1.0)\n"
         "    status.write(env.status_file)\n"
         "    time.sleep(0.05)\n"
     )
