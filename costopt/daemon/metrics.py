@@ -4,13 +4,11 @@ Counters are totals of each job since it was submitted, so they survive a restar
 jobs that are open or ended within the hour; sums by tenant are of all. If a provider's
 bill corrects a total downwards, the counter stays at its highest value until the total exceeds it,
 since Prometheus treats a decrease as a restart of the counter; the ledger has the exact figure.
-``python -m costopt.daemon.metrics > docs/metrics.md`` writes the table's page. HTTP requests are
-counted by operation and status, with the time that the responses took.
+HTTP requests are counted by operation and status, with the time that the responses took.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -276,7 +274,7 @@ METRICS = (
     MetricSpec("costopt_tick_duration_seconds", MetricKind.HISTOGRAM, "How long ticks took.", (),
                _tick_durations),
 )  # fmt: skip
-"""Every metric of the daemon: a new one is a row here, and in docs/metrics.md."""
+"""Every metric of the daemon: a new one is a row here."""
 
 
 OF_JOBS = frozenset(spec.name for spec in METRICS if spec.labels[: len(JOB)] == JOB)
@@ -358,35 +356,6 @@ def _histogram(spec: MetricSpec, samples: list[tuple[Labels, float]]) -> MetricF
     family = HistogramMetricFamily(spec.name, spec.help)
     family.add_metric((), buckets, sum_value=total)
     return family
-
-
-HEAD = """\
-# Metrics
-
-This page is written by `python -m costopt.daemon.metrics > docs/metrics.md`; a test compares the
-two. `GET /metrics` of the daemon exposes these in Prometheus's text format. Alert rules are in
-`deploy/prometheus/alerts.yaml`, a dashboard in `deploy/grafana/costopt.json`. Counters of jobs,
-tenants and launches are totals since the jobs were submitted, the others are since the process
-began. A figure that is unknown is absent. Jobs have series while they are open and for an hour
-after they ended; the sums by tenant go on.
-
-| Name | Kind | Labels | Meaning |
-|---|---|---|---|
-"""
-
-
-def metrics_page() -> str:
-    """Return docs/metrics.md."""
-    rows = (
-        f"| {', '.join(f'`{name}`' for name in spec.exposed_names)} | {spec.kind.value} "
-        f"| {', '.join(f'`{label}`' for label in spec.labels) or '–'} | {spec.help} |\n"
-        for spec in METRICS
-    )
-    return HEAD + "".join(rows)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(metrics_page())
 
 
 class HttpMetrics:

@@ -1,4 +1,4 @@
-"""Generates docs/cli.md from the commands' help: ``python -m costopt.cli.reference``."""
+"""The page of the commands, from their help."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from costopt.cli.main import COMMANDS, cli
 HEAD = """\
 # Commands
 
-This page is written by `python -m costopt.cli.reference > docs/cli.md`; a test compares the two.
 Data go to stdout, messages to stderr. `--output json` and `csv` are for programs: json carries
 the name and version of its form in `schema`. Flags win over environment variables, these over
 `costopt.toml` (in the working folder, over `~/.config/costopt/config.toml`).
@@ -41,7 +40,7 @@ that `costopt completion` prints:
 """
 
 
-def reference() -> str:
+def commands_page() -> str:
     """Return the whole page."""
     sections = [HEAD]
     for path, command in commands():
@@ -103,7 +102,3 @@ def _metavar(option: click.Option) -> str:
 
 def _says_nothing(default: object) -> bool:
     return not isinstance(default, str | int | float) or default is False
-
-
-if __name__ == "__main__":
-    click.echo(reference(), nl=False)

@@ -1,8 +1,7 @@
-"""Generates docs/files.md from the files' schemas: ``python -m costopt.cli.file_reference``."""
+"""The page of the files that users write, from the schemas that check them."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,10 +11,8 @@ from costopt.spec import account_schema, cluster_schema, job_schema, policy_sche
 HEAD = """\
 # Job, policy, account and cluster files
 
-This page is written by `python -m costopt.cli.file_reference > docs/files.md` from the schemas
-that check the files; a test compares the two. `costopt schema job` prints the schema itself, for
-editors; `costopt validate FILE…` reports every problem with its line and field. Unknown fields are
-errors.
+`costopt schema job` prints the schema that checks a file, for editors; `costopt validate FILE…`
+reports every problem with its line and field. Unknown fields are errors.
 
 A duration is `90m`, `72h`, `1d 12h` or a number of seconds. A time is ISO 8601 with its zone, such
 as `2026-05-01T08:00:00Z`. Sizes are GiB, powers watts or kilowatts, money US dollars.
@@ -39,7 +36,7 @@ _BY_EXAMPLE = {"auto": "`auto` or duration", "90m": "duration", "72h": "time or 
 """Types of text with a pattern, by an example that the schema gives for each."""
 
 
-def file_reference() -> str:
+def files_page() -> str:
     """Return the whole page."""
     return "\n".join([HEAD, *(line for each in FILES for line in _file(*each))])
 
@@ -163,7 +160,3 @@ def _range(field: Schema) -> str:
     if high is not None and high <= 1:
         return " from 0 to 1"
     return "" if low is None or low < 0 or "string" in field.get("type", ()) else f" ≥ {low:g}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(file_reference())

@@ -17,12 +17,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.cli.event_reference import event_reference
-from costopt.cli.file_reference import file_reference
 from costopt.cli.main import COMMANDS, cli
-from costopt.cli.reference import commands, reference
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
+from docs.generated.commands import commands
 from tests.support.errors import failure
 from tests.support.sample_run import sample_events
 
@@ -108,21 +106,6 @@ def test_the_list_tells_each_commands_first_sentence() -> None:
         name = path.removeprefix("costopt ")
         if name in COMMANDS:
             assert (command.help or "").startswith(COMMANDS[name].help), path
-
-
-def test_the_reference_is_up_to_date() -> None:
-    """Else: python -m costopt.cli.reference > docs/cli.md"""
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference()
-
-
-def test_the_page_of_files_is_up_to_date() -> None:
-    """Else: python -m costopt.cli.file_reference > docs/files.md"""
-    assert (ROOT / "docs" / "files.md").read_text(encoding="utf-8") == file_reference()
-
-
-def test_the_page_of_events_is_up_to_date() -> None:
-    """Else: python -m costopt.cli.event_reference > docs/events.md"""
-    assert (ROOT / "docs" / "events.md").read_text(encoding="utf-8") == event_reference()
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,12 @@ import yaml
 
 import costopt
 from benchmarks.results import FILE, insert_figures, pages, read_results, save_figures
+from costopt.daemon.metrics import METRICS
+from costopt.domain.events import EVENT_TYPES
+from costopt.spec import job_schema, policy_schema
+from docs.generated.api import ENTRY, expand_entries
+from docs.generated.commands import commands
+from docs.generated.pages import generated_pages
 from tests.docs.test_readme import BLOCK
 
 ROOT = Path(__file__).parents[2]
@@ -29,9 +36,31 @@ def _nav(entries: list[Any]) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    listed = sorted(_nav(SITE["nav"]))
     docs = ROOT / "docs"
-    assert listed == sorted(path.relative_to(docs).as_posix() for path in docs.glob("**/*.md"))
+    written = {path.relative_to(docs).as_posix() for path in docs.glob("**/*.md")}
+    generated = {name for name in generated_pages() if name.endswith(".md")}
+    assert not written & generated
+    assert sorted(_nav(SITE["nav"])) == sorted(written | generated)
+
+
+def test_links_to_the_site_lead_to_its_pages() -> None:
+    pattern = rf"{re.escape(SITE['extra']['site'])}/([\w/]+)\.html"
+    named = {name for page in pages() for name in re.findall(pattern, page.read_text("utf-8"))}
+    assert "cli" in named
+    assert {f"{name}.md" for name in named} <= set(_nav(SITE["nav"]))
+
+
+def test_generated_pages_name_everything() -> None:
+    made = generated_pages()
+    assert [path for path, _ in commands() if f"\n## {path}\n" not in made["cli.md"]] == []
+    assert [kind for kind in EVENT_TYPES if f"\n## {kind.kind}\n" not in made["events.md"]] == []
+    assert [
+        spec.name for spec in METRICS if f"`{spec.exposed_names[0]}`" not in made["metrics.md"]
+    ] == []
+    fields = {name for schema in (job_schema, policy_schema) for name in schema()["properties"]}
+    assert [name for name in fields if f"\n| `{name}` |" not in made["files.md"]] == []
+    assert "```python" in made["notebooks/plan_a_job.md"]
+    assert made["notebooks/plan_a_job-1.svg"].startswith("<svg")
 
 
 def test_the_readme_is_short() -> None:
@@ -104,6 +133,15 @@ def test_an_unknown_figure_is_an_error() -> None:
 
 def test_the_page_of_the_api_has_every_public_name() -> None:
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
-    named = set(re.findall(r"^::: ([\w.]+)$", page, flags=re.MULTILINE))
+    named = set(re.findall(r"^::: ([\w.]+)$", expand_entries(page), flags=re.MULTILINE))
     public = {name: getattr(costopt, name) for name in costopt.__all__ if name != "__version__"}
     assert named == {f"{value.__module__}.{name}" for name, value in public.items()}
+
+
+def test_the_list_of_the_api_says_what_the_code_says() -> None:
+    """Entries are the first sentences of docstrings."""
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    for entry in ENTRY.finditer(page):
+        text = " ".join(entry[0].partition("): ")[2].split())
+        doc = inspect.getdoc(getattr(costopt, entry[1])) or ""
+        assert " ".join(doc.replace("``", "`").split()).startswith(text), entry[1]

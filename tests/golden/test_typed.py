@@ -19,7 +19,6 @@ import costopt_sim
 import costopt_slurm.gang_tags
 from costopt.checkpoint.replicas.snapshot import Tier
 from costopt.cli.errors import BROKEN_PIPE, INTERRUPTED
-from costopt.cli.reference import commands
 from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import api_document
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
@@ -52,6 +51,7 @@ from costopt.strategies import strategy_names
 from costopt.strategies.fault_isolation import FAILED
 from costopt.strategies.registry import strategy_parameters
 from costopt.strategies.shield import NO_PAUSE, SHIELD
+from docs.generated.commands import commands
 from tests.support import source_literals
 from tests.support.daemon_api import served
 from tests.support.golden import check, example

@@ -19,8 +19,8 @@ from costopt.daemon.metrics import (
     MetricsEndpoint,
     MetricSpec,
     _of_jobs,
-    metrics_page,
 )
+from docs.generated.metrics import metrics_page
 from tests.support.daemon_api import served
 
 ROOT = Path(__file__).parents[3]
@@ -59,11 +59,6 @@ def test_rules_and_panels_ask_for_metrics_and_labels_of_the_table(
     grouped = {each.strip() for group in GROUPED.findall(expression) for each in group.split(",")}
     assert grouped <= labels
     assert {one or other for one, other in SHOWN.findall(shown)} <= (grouped or labels)
-
-
-def test_the_page_of_the_metrics_is_up_to_date() -> None:
-    """Else: python -m costopt.daemon.metrics > docs/metrics.md"""
-    assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics_page()
 
 
 def test_each_metric_stands_once_and_says_what_it_is() -> None:
