@@ -1,4 +1,4 @@
-"""What every registry owes the daemon: in memory, in a SQLite file, on PostgreSQL."""
+"""What every registry owes the daemon: in a SQLite file, on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from costopt.domain.control import (
 from costopt.domain.errors import SpecError
 from costopt.registry.registry import open_registry
 from tests.support.errors import has_code
-from tests.support.memory_registry import MemoryRegistry
 
 AT = datetime(2026, 1, 1, 12, 30, 0, 250_000, tzinfo=UTC)
 JOB = Submission("a", "team", 3, "name: a\n", "name: cheapest\n", "/work", AT, "ann")
@@ -31,16 +30,9 @@ PROPOSAL = Proposal("p1", "a", ActionKind.LAUNCH, "aws/eu/x/spot", 2, "cheaper",
 
 
 @pytest.fixture(
-    params=[
-        "memory",
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.worker_group("postgres")),
-    ]
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
 )
 def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
-    if request.param == "memory":
-        yield MemoryRegistry()
-        return
     on_file = request.param == "sqlite"
     place = tmp_path / "registry.sqlite" if on_file else request.getfixturevalue("postgres_url")
     with open_registry(place) as opened:

@@ -32,9 +32,9 @@ from costopt.domain.market import Offer, Pool
 from costopt.engine.loop import WallClock
 from costopt.ledger.base import MemoryLedger
 from costopt.ledger.job_account import JobAccount
+from costopt.registry.registry import SqlRegistry, open_registry
+from costopt.registry.tokens import SqlTokenStore
 from tests.support.daemon_api import TextLogs
-from tests.support.memory_registry import MemoryRegistry
-from tests.support.memory_tokens import MemoryTokens
 from tests.support.sample_run import FIRM, SPOT_A, SPOT_B, SPOT_C, START_AT, sample_events
 
 NOW = START_AT + timedelta(hours=3, minutes=30)
@@ -62,10 +62,10 @@ class Shown:
     """A daemon whose pages can be opened."""
 
     service: DaemonService
-    registry: MemoryRegistry
+    registry: SqlRegistry
     ledger: MemoryLedger
     board: SharedState
-    tokens: MemoryTokens
+    tokens: SqlTokenStore
     url: str
 
     def token(self, scope: Scope = Scope.READ, tenant: str | None = None) -> str:
@@ -195,7 +195,8 @@ def _offers() -> tuple[Offer, ...]:
 @contextmanager
 def shown(folder: Path, *, fill: bool = True, account: Account = ACCOUNT) -> Iterator[Shown]:
     """The pages, until the block ends."""
-    registry, ledger, tokens = MemoryRegistry(), MemoryLedger(), MemoryTokens()
+    registry, ledger = open_registry(folder / "registry.sqlite"), MemoryLedger()
+    tokens = registry.tokens
     clock = WallClock()
     board = SharedState(NOW)
     service = DaemonService(
@@ -214,3 +215,4 @@ def shown(folder: Path, *, fill: bool = True, account: Account = ACCOUNT) -> Ite
         yield daemon
     finally:
         server.stop()
+        registry.close()

@@ -580,7 +580,7 @@ def test_a_daemon_without_jobs_has_small_empty_sections(tmp_path: Path) -> None:
         "/market": ["silent", "offers"],
         "/decisions": ["open", "ended"],
         "/ledger": ["budgets", "tenants", "jobs"],
-        "/guards": ["budgets", "tenants", "held", "changes", "tasks"],
+        "/guards": ["budgets", "tenants", "held", "tasks"],
         "/proposals": ["open", "answered"],
     }
 
