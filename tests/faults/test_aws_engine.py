@@ -4,67 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.controller.orphans import find_orphans
 from costopt.domain.events import (
     InterruptionNoticed,
     LaunchFailed,
     NodeEnded,
-    NodeLaunched,
     SignalStale,
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.view import Target
 from tests.support.aws.account import ELSEWHERE, SPOT, NewAccount
-from tests.support.aws.overlay.faults import (
-    Fault,
-    drop,
-    drop_after,
-    fail,
-    refuse,
-    throttle,
-    unauthorized,
-)
+from tests.support.aws.overlay.faults import FAULTS, drop, refuse, unauthorized
 from tests.support.cloud_engine import CloudScene
-from tests.support.crashing_ledger import Crash, CrashingLedger
-
-FAULTS: dict[str, Fault] = {
-    "throttled": throttle,
-    "refused": unauthorized,
-    "dropped": drop,
-    "failed": fail,
-    "lost": drop_after,
-    "expired": refuse("RequestExpired", "Request has expired."),
-}
-
-
-def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
-    """The ledger says what runs, and what runs is what is wanted; then all is given back."""
-    account = scene.account
-    running = {*account.cloud.alive("us-east-1"), *account.cloud.alive("us-west-2")}
-    assert scene.live() == running
-    assert len(running) == nodes
-    scene.engine.stop("the test is over")
-    scene.go(4)
-    assert not account.cloud.alive("us-east-1")
-    assert not account.cloud.alive("us-west-2")
-    launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(end.node_id for end in scene.ends())
-    assert len(launched) == len(set(launched))
-    records = scene.engine.journal.records
-    found = find_orphans(account.provider, "me", records, account.clock.now(), 0)
-    assert not [orphan for orphan in found if orphan.kind == "node"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("call", ["DescribeInstances", "RunInstances", "TerminateInstances"])
-def test_a_call_that_fails_twice_costs_nothing_but_time(
-    account: NewAccount, call: str, fault: str
-) -> None:
-    account.cloud.faults.on("ec2", call, FAULTS[fault], times=2)
-    scene = CloudScene(account, Target(SPOT, 2))
-    scene.go(6)
-    _check(scene, 2)
 
 
 @pytest.mark.parametrize("fault", ["dropped", "lost", "throttled"])
@@ -87,31 +37,7 @@ def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
     summary = scene.engine.journal.summary("job", account.clock.now())
     assert len(scene.hazards.pools) == summary.interruptions == 1
     assert {e.source for e in scene.events(SignalStale)} == {"aws us-east-1 notices"}
-    _check(scene, 1)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("nth", range(1, 10))
-def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
-    account: NewAccount, nth: int, durable: bool
-) -> None:
-    scene = CloudScene(account, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
-    crashed = False
-    for step in range(8):
-        if step == 4:
-            for node_id in sorted(scene.live())[1:]:
-                account.cloud.interrupt(node_id)
-                account.cloud.strike(node_id)
-        try:
-            scene.go(1)
-        except Crash:
-            crashed = True
-            scene.restart()
-    assert crashed
-    account.clock.sleep(600)
-    scene.go(3)
-    _check(scene, 2)
+    scene.check(1)
 
 
 def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
@@ -131,7 +57,7 @@ def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
     assert "aws us-west-2" in {e.source for e in scene.events(SignalStale)}
     account.cloud.faults.reset()
     scene.go(1)
-    _check(scene, 3)
+    scene.check(3)
 
 
 def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
@@ -145,7 +71,7 @@ def test_a_controller_that_starts_while_a_region_is_down_keeps_its_nodes(
     assert not scene.events(NodeEnded)
     account.cloud.faults.reset()
     scene.go(1)
-    _check(scene, 2)
+    scene.check(2)
 
 
 def test_expired_credentials_end_nothing_and_are_reported_once(account: NewAccount) -> None:
@@ -160,7 +86,7 @@ def test_expired_credentials_end_nothing_and_are_reported_once(account: NewAccou
     assert "have expired" in reported
     account.cloud.faults.reset()
     scene.go(1)
-    _check(scene, 2)
+    scene.check(2)
 
 
 def test_a_missing_permission_is_on_the_ledger_by_name(account: NewAccount) -> None:

@@ -3,78 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from xml.sax.saxutils import escape
 
 import pytest
 
 from costopt.domain.errors import (
-    BadRequestError,
     ForbiddenError,
-    NoCapacityError,
-    ProviderError,
     ProviderUnavailableError,
-    QuotaExceededError,
     ThrottledError,
 )
 from costopt_aws.clients import Clients, Timeouts
-from tests.support.aws.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
+from tests.support.aws.account import ELSEWHERE, TYPE, NewAccount
 from tests.support.aws.overlay.call import Call, Forward, Reply
 from tests.support.aws.overlay.faults import (
-    Fault,
-    drop,
     drop_after,
-    fail,
     refuse,
     throttle,
-    unauthorized,
 )
-
-LAUNCH_CALLS = (
-    "DescribeInstances",
-    "DescribeAvailabilityZones",
-    "DescribeInstanceTypes",
-    "DescribeSpotPriceHistory",
-    "CreateLaunchTemplate",
-    "RunInstances",
-)
-FAULTS: dict[str, tuple[Fault, type[ProviderError]]] = {
-    "throttled": (throttle, ThrottledError),
-    "refused": (unauthorized, ForbiddenError),
-    "dropped": (drop, ProviderUnavailableError),
-    "failed": (fail, ProviderUnavailableError),
-    "lost": (drop_after, ProviderUnavailableError),
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("call", LAUNCH_CALLS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_any_call_of_a_launch_may_fail_once(account: NewAccount, call: str, fault: str) -> None:
-    """Asked again under its key the launch gives two nodes, whatever happened the first time."""
-    goes_wrong, expected = FAULTS[fault]
-    account.cloud.faults.on("ec2", call, goes_wrong, nth=1)
-    with pytest.raises(expected) as raised:
-        account.provider.launch(account.request(2))
-    assert "us-east-1" in raised.value.message
-    if fault == "refused":
-        assert f"ec2:{call}" in raised.value.message
-    account.clock.sleep(60)
-    nodes = account.provider.launch(account.request(2))
-    assert sorted(account.cloud.alive()) == [node.node_id for node in nodes]
-    assert len(nodes) == 2
-
-
-def test_a_restarted_controller_finds_the_nodes_of_a_lost_answer(account: NewAccount) -> None:
-    account.cloud.faults.on("ec2", "RunInstances", drop_after, nth=1)
-    with pytest.raises(ProviderUnavailableError):
-        account.provider.launch(account.request(2))
-    restarted = account.connect()
-    assert [node.node_id for node in restarted.nodes("me")] == sorted(account.cloud.alive())
-    nodes = account.connect().launch(account.request(2))
-    assert {node.node_id for node in nodes} == set(account.cloud.alive())
-    assert account.cloud.faults.calls["ec2", "RunInstances"] == 1
 
 
 def test_the_token_holds_where_the_list_is_behind(account: NewAccount) -> None:
@@ -126,31 +72,6 @@ def test_an_answer_that_never_comes_is_given_up(account: NewAccount) -> None:
     assert len(account.cloud.alive()) == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "status", "kind"),
-    [
-        ("InsufficientInstanceCapacity", 500, NoCapacityError),
-        ("SpotMaxPriceTooLow", 400, NoCapacityError),
-        ("MaxSpotInstanceCountExceeded", 400, QuotaExceededError),
-        ("VcpuLimitExceeded", 400, QuotaExceededError),
-        ("Unsupported", 400, BadRequestError),
-        ("UnauthorizedOperation", 403, ForbiddenError),
-        ("RequestLimitExceeded", 503, ThrottledError),
-        ("InvalidAMIID.NotFound", 400, BadRequestError),
-        ("InternalError", 500, ProviderUnavailableError),
-    ],
-)
-def test_every_refusal_has_its_kind_and_names_the_pool(
-    account: NewAccount, code: str, status: int, kind: type[ProviderError]
-) -> None:
-    account.cloud.faults.on("ec2", "RunInstances", refuse(code, "EC2's own words.", status))
-    with pytest.raises(kind, match=str(SPOT)) as raised:
-        account.provider.launch(account.request())
-    assert code in raised.value.message
-    assert account.cloud.faults.calls["ec2", "RunInstances"] == 1
-    assert not account.cloud.alive()
-
-
 def test_a_missing_permission_is_named_even_in_code(account: NewAccount) -> None:
     message = "You are not authorized. Encoded authorization failure message: abc-DEF_1"
     account.cloud.faults.on("ec2", "RunInstances", refuse("UnauthorizedOperation", message, 403))
@@ -171,32 +92,6 @@ def _decoded(call: Call, forward: Forward) -> Reply:
     )
 
 
-def test_a_pool_that_refused_is_left_alone_for_ever_longer(account: NewAccount) -> None:
-    calls = account.cloud.faults.calls
-
-    def ask() -> int:
-        before = calls["ec2", "RunInstances"]
-        with pytest.raises(NoCapacityError):
-            account.provider.launch(account.request(2, f"key-{account.clock.now()}", EMPTY))
-        return calls["ec2", "RunInstances"] - before
-
-    assert ask() == 1
-    assert ask() == 0
-    account.clock.sleep(31)
-    assert ask() == 1
-    account.clock.sleep(31)
-    assert ask() == 0
-    account.clock.sleep(30)
-    assert ask() == 1
-    account.provider.launch(account.request(1, "elsewhere", ELSEWHERE))
-
-
-def test_a_smaller_gang_may_be_asked_for_at_once(account: NewAccount) -> None:
-    with pytest.raises(NoCapacityError):
-        account.provider.launch(account.request(4, "a"))
-    assert len(account.provider.launch(account.request(3, "b"))) == 3
-
-
 def test_throttling_holds_back_all_launches_of_the_region(account: NewAccount) -> None:
     account.cloud.faults.on("ec2", "RunInstances", throttle, nth=1)
     with pytest.raises(ThrottledError):
@@ -206,36 +101,6 @@ def test_throttling_holds_back_all_launches_of_the_region(account: NewAccount) -
     account.provider.launch(account.request(1, "c", ELSEWHERE))
     account.clock.sleep(30)
     account.provider.launch(account.request(1, "b"))
-
-
-def _terminate(account: NewAccount, node_id: str) -> None:
-    account.provider.terminate(node_id)
-
-
-def _listed(account: NewAccount, node_id: str) -> None:
-    assert node_id in {node.node_id for node in account.provider.nodes("me")}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize(
-    ("call", "act"), [("TerminateInstances", _terminate), ("DescribeInstances", _listed)]
-)
-def test_ending_and_listing_may_fail_once(
-    account: NewAccount, call: str, act: Callable[[NewAccount, str], None], fault: str
-) -> None:
-    """A node is called ended only once EC2 says so."""
-    goes_wrong, expected = FAULTS[fault]
-    (node,) = account.provider.launch(account.request())
-    for region in ("us-east-1", "us-west-2"):
-        account.cloud.faults.on("ec2", call, goes_wrong, nth=1, region=region)
-    with pytest.raises(expected):
-        act(account, node.node_id)
-    act(account, node.node_id)
-    account.provider.terminate(node.node_id)
-    assert not account.cloud.alive()
-    (ended,) = account.provider.nodes("me")
-    assert not ended.state.is_alive
 
 
 def test_a_node_too_new_to_be_found_is_not_called_gone(account: NewAccount) -> None:

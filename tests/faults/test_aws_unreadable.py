@@ -8,12 +8,9 @@ from contextlib import suppress
 import pytest
 
 from costopt.domain.errors import CostoptError, ProviderError, ProviderUnavailableError
-from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.view import Target
 from tests.support.aws.account import REGION, SPOT, TYPE, NewAccount
 from tests.support.aws.overlay.faults import UNREADABLE
-from tests.support.cloud_engine import CloudScene
 
 STORE = "s3://runs/a"
 
@@ -107,25 +104,6 @@ def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
         except ProviderError as error:
             reasons.append(error.message)
     assert not [reason for reason in reasons if reason.endswith(": ") or len(reason) > 600]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("answer", UNREADABLE)
-@pytest.mark.parametrize("call", ["DescribeInstances", "RunInstances", "TerminateInstances"])
-def test_a_job_goes_on_as_if_the_answer_had_been_lost(
-    account: NewAccount, call: str, answer: str
-) -> None:
-    account.cloud.faults.on("ec2", call, UNREADABLE[answer], times=2)
-    scene = CloudScene(account, Target(SPOT, 2))
-    scene.go(6)
-    assert scene.live() == set(account.cloud.alive())
-    assert len(scene.live()) == 2
-    scene.engine.stop("the test is over")
-    scene.go(5)
-    assert not account.cloud.alive()
-    launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
-    assert len(launched) == 2
 
 
 @pytest.mark.parametrize("answer", UNREADABLE)

@@ -6,61 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from costopt.controller.orphans import find_orphans
 from costopt.domain.events import InterruptionNoticed, NodeBilled, NodeEnded, NodeLaunched
 from costopt.domain.fleet import EndCause
 from costopt.domain.market import CapacityType
 from costopt.domain.view import Target
 from tests.support.cloud_engine import CloudScene
-from tests.support.crashing_ledger import Crash, CrashingLedger
 from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
-from tests.support.gcp.faults import Fault, drop, drop_after, fail, throttle, unauthorized
-
-FAULTS: dict[str, Fault] = {
-    "throttled": throttle,
-    "refused": unauthorized,
-    "dropped": drop,
-    "failed": fail,
-    "lost": drop_after,
-}
-
-
-def _check(scene: CloudScene[NewAccount], nodes: int) -> None:
-    """The ledger says what runs, and what runs is what is wanted; then all is given back."""
-    project = scene.account
-    running = set(project.cloud.instances.alive())
-    assert scene.live() == running
-    assert len(running) == nodes
-    scene.engine.stop("the test is over")
-    scene.go(4)
-    assert not project.cloud.instances.alive()
-    launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(end.node_id for end in scene.ends())
-    assert len(launched) == len(set(launched))
-    records = scene.engine.journal.records
-    assert not find_orphans(project.provider, "me", records, project.clock.now(), 0)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize(
-    "call",
-    [
-        "instances.aggregatedList",
-        "instances.bulkInsert",
-        "instances.delete",
-        "instances.list",
-        "zoneOperations.list",
-        "zoneOperations.wait",
-    ],
-)
-def test_a_call_that_fails_twice_costs_nothing_but_time(
-    project: NewAccount, call: str, fault: str
-) -> None:
-    project.cloud.faults.on(call, FAULTS[fault], times=2)
-    scene = CloudScene(project, Target(SPOT, 2))
-    scene.go(6)
-    _check(scene, 2)
+from tests.support.gcp.faults import FAULTS, fail
 
 
 def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
@@ -80,7 +32,7 @@ def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
         EndCause.INTERRUPTED,
         interrupts_at,
     )
-    _check(scene, 2)
+    scene.check(2)
 
 
 def _spent_micros(scene: CloudScene[NewAccount]) -> int:
@@ -133,29 +85,6 @@ def test_a_zone_whose_operations_are_silent_ends_nothing(project: NewAccount) ->
     scene.go(2)
     (ended,) = scene.events(NodeEnded)
     assert ended.ended_at == interrupts_at
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("nth", range(1, 10))
-def test_a_controller_that_dies_at_any_write_adopts_its_nodes(
-    project: NewAccount, nth: int, durable: bool
-) -> None:
-    scene = CloudScene(project, Target(SPOT, 2), ledger=CrashingLedger(nth, durable))
-    crashed = False
-    for step in range(8):
-        if step == 4:
-            for node_id in sorted(scene.live())[1:]:
-                project.cloud.interrupt(node_id)
-        try:
-            scene.go(1)
-        except Crash:
-            crashed = True
-            scene.restart()
-    assert crashed
-    project.clock.sleep(600)
-    scene.go(4)
-    _check(scene, 2)
 
 
 FLEX = SPOT.with_capacity_type(CapacityType.FLEX_START)

@@ -15,72 +15,12 @@ from costopt.domain.errors import (
 )
 from costopt.domain.fleet import EndCause, NodeState
 from costopt_gcp.instances import node_names
-from tests.support.gcp.account import ELSEWHERE, EMPTY, SPOT, TYPE, NewAccount
+from tests.support.gcp.account import SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import (
-    Fault,
-    drop,
     drop_after,
     fail,
-    refuse,
     throttle,
-    too_many,
-    unauthorized,
 )
-
-LAUNCH_CALLS = (
-    "regions.get",
-    "instances.list",
-    "zoneOperations.list",
-    "advice.capacityHistory",
-    "instances.bulkInsert",
-    "zoneOperations.wait",
-)
-FAULTS: dict[str, tuple[Fault, type[ProviderError]]] = {
-    "throttled": (throttle, ThrottledError),
-    "too many": (too_many, ThrottledError),
-    "refused": (unauthorized, ForbiddenError),
-    "dropped": (drop, ProviderUnavailableError),
-    "failed": (fail, ProviderUnavailableError),
-    "lost": (drop_after, ProviderUnavailableError),
-}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("call", LAUNCH_CALLS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_any_call_of_a_launch_may_fail_once(project: NewAccount, call: str, fault: str) -> None:
-    """Asked again under its key the launch gives two nodes, whatever happened the first time."""
-    goes_wrong, expected = FAULTS[fault]
-    project.cloud.faults.on(call, goes_wrong)
-    if call == "zoneOperations.wait":
-        # The launch itself is on its way, so whatever befalls the look leaves the outcome open.
-        expected = ProviderUnavailableError
-    with pytest.raises(ProviderError) as raised:
-        project.provider.launch(project.request(2))
-    if call == "advice.capacityHistory":
-        assert isinstance(raised.value, NoCapacityError), "without a price nothing is launched"
-    else:
-        assert isinstance(raised.value, expected)
-    assert "us-central1" in raised.value.message
-    project.clock.sleep(60)
-    nodes = project.provider.launch(project.request(2))
-    assert project.cloud.instances.alive() == [node.node_id for node in nodes]
-    assert len(nodes) == 2
-
-
-@pytest.mark.parametrize("call", ["instances.bulkInsert", "zoneOperations.wait"])
-def test_a_restarted_controller_finds_the_nodes_of_a_lost_answer(
-    project: NewAccount, call: str
-) -> None:
-    """What is still on its way is asked for under the same request id: the same operation."""
-    project.cloud.faults.on(call, drop_after)
-    with pytest.raises(ProviderUnavailableError):
-        project.provider.launch(project.request(2))
-    nodes = project.connect().launch(project.request(2))
-    assert [node.node_id for node in nodes] == project.cloud.instances.alive()
-    assert len(nodes) == 2
-    kinds = [operation.kind for operation in project.cloud.operations.all]
-    assert kinds.count("bulkInsert") == 1
 
 
 def test_a_node_that_came_and_went_unseen_is_not_launched_again(project: NewAccount) -> None:
@@ -160,30 +100,6 @@ def test_what_an_operation_comes_to_has_its_kind_and_names_the_pool(
     assert not project.cloud.instances.alive()
 
 
-@pytest.mark.parametrize(
-    ("reason", "status", "kind"),
-    [
-        ("quotaExceeded", 403, QuotaExceededError),
-        ("rateLimitExceeded", 429, ThrottledError),
-        ("forbidden", 403, ForbiddenError),
-        ("accessNotConfigured", 403, ForbiddenError),
-        ("notFound", 404, BadRequestError),
-        ("invalid", 400, BadRequestError),
-        ("resourceNotReady", 400, ProviderUnavailableError),
-        ("backendError", 500, ProviderUnavailableError),
-    ],
-)
-def test_every_refusal_has_its_kind_and_names_the_pool(
-    project: NewAccount, reason: str, status: int, kind: type[ProviderError]
-) -> None:
-    project.cloud.faults.on("instances.bulkInsert", refuse(reason, status), times=None)
-    with pytest.raises(kind, match=str(SPOT)) as raised:
-        project.provider.launch(project.request())
-    assert reason in raised.value.message
-    assert project.cloud.faults.calls["instances.bulkInsert"] == 1
-    assert not project.cloud.instances.alive()
-
-
 def test_a_failed_operation_is_not_told_for_ever(project: NewAccount) -> None:
     """The same request id would only tell of the same failure."""
     project.cloud.instances.operation_errors = [("RESOURCE_NOT_READY", "not yet")]
@@ -207,52 +123,6 @@ def test_an_operation_that_does_not_end_is_given_up_and_found_later(project: New
         operation.looks = 1
     (node,) = project.provider.launch(project.request())
     assert [node.node_id] == project.cloud.instances.alive()
-
-
-def test_a_pool_that_refused_is_left_alone_for_ever_longer(project: NewAccount) -> None:
-    calls = project.cloud.faults.calls
-    provider = project.connect(compact_placement="off")
-
-    def ask() -> int:
-        before = calls["instances.bulkInsert"]
-        with pytest.raises(NoCapacityError):
-            provider.launch(project.request(2, f"key-{project.clock.now()}", EMPTY))
-        return calls["instances.bulkInsert"] - before
-
-    assert ask() == 1
-    assert ask() == 0
-    project.clock.sleep(31)
-    assert ask() == 1
-    project.clock.sleep(31)
-    assert ask() == 0
-    project.clock.sleep(30)
-    assert ask() == 1
-    provider.launch(project.request(1, "elsewhere", ELSEWHERE))
-
-
-def test_a_smaller_gang_may_be_asked_for_at_once(project: NewAccount) -> None:
-    with pytest.raises(NoCapacityError):
-        project.provider.launch(project.request(4, "a"))
-    assert len(project.provider.launch(project.request(3, "b"))) == 3
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("call", ["instances.delete", "instances.aggregatedList"])
-def test_ending_and_listing_may_fail_once(project: NewAccount, call: str, fault: str) -> None:
-    """A node is called ended only once Google says so."""
-    goes_wrong, expected = FAULTS[fault]
-    (node,) = project.provider.launch(project.request())
-    project.cloud.faults.on(call, goes_wrong)
-    provider = project.provider
-    act, about = (
-        (provider.terminate, node.node_id) if call == "instances.delete" else (provider.nodes, "me")
-    )
-    with pytest.raises(expected):
-        act(about)
-    project.provider.terminate(node.node_id)
-    assert not project.cloud.instances.alive()
-    (ended,) = project.provider.nodes("me")
-    assert ended.end_cause is EndCause.RELEASED
 
 
 def test_operations_that_cannot_be_read_end_no_node(project: NewAccount) -> None:

@@ -8,10 +8,7 @@ from contextlib import suppress
 import pytest
 
 from costopt.domain.errors import CostoptError, ProviderError
-from costopt.domain.events import NodeEnded, NodeLaunched
 from costopt.domain.market import CapacityType, Pool
-from costopt.domain.view import Target
-from tests.support.cloud_engine import CloudScene
 from tests.support.gcp.account import REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import UNREADABLE
 
@@ -86,32 +83,3 @@ def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
         except ProviderError as error:
             reasons.append(error.message)
     assert not [reason for reason in reasons if reason.endswith(": ") or len(reason) > 600]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("answer", UNREADABLE)
-@pytest.mark.parametrize(
-    "call",
-    [
-        "instances.aggregatedList",
-        "instances.bulkInsert",
-        "instances.delete",
-        "instances.list",
-        "zoneOperations.list",
-        "zoneOperations.wait",
-    ],
-)
-def test_a_job_goes_on_as_if_the_answer_had_been_lost(
-    project: NewAccount, call: str, answer: str
-) -> None:
-    project.cloud.faults.on(call, UNREADABLE[answer], times=2)
-    scene = CloudScene(project, Target(SPOT, 2))
-    scene.go(6)
-    assert scene.live() == set(project.cloud.instances.alive())
-    assert len(scene.live()) == 2
-    scene.engine.stop("the test is over")
-    scene.go(5)
-    assert not project.cloud.instances.alive()
-    launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(event.node_id for event in scene.events(NodeEnded))
-    assert len(launched) == 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from costopt.controller.orphans import find_orphans
-from costopt.domain.events import NodeLaunched
 from costopt.domain.view import Target
 from tests.support.cloud_engine import CloudScene
 from tests.support.kubernetes.cluster import SPOT, NewCluster
@@ -68,21 +66,6 @@ def go_through(scene: CloudScene[NewCluster], left: list[Fault]) -> None:
     scene.go(4)
 
 
-def check(scene: CloudScene[NewCluster], nodes: int, left: list[Fault]) -> None:
-    """The ledger holds the pods that are there, which are those that are wanted, and none twice."""
-    cluster = scene.account
-    assert scene.live() == {pod["metadata"]["name"] for pod in cluster.pods()}
-    assert len(scene.live()) == nodes
-    scene.engine.stop("the test is over")
-    go_through(scene, left)
-    assert not cluster.pods()
-    launched = [event.node_id for event in scene.events(NodeLaunched)]
-    assert sorted(launched) == sorted(end.node_id for end in scene.ends())
-    assert len(launched) == len(set(launched))
-    records = scene.engine.journal.records
-    assert not find_orphans(cluster.provider, "me", records, cluster.clock.now(), 0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_calls_that_fail_twice_in_every_way_cost_nothing_but_time(
@@ -93,7 +76,7 @@ def test_calls_that_fail_twice_in_every_way_cost_nothing_but_time(
     left = spoil(cluster, call, *(FAULTS[name] for name in FAULTS for _ in range(times[name])))
     scene = CloudScene(cluster, Target(SPOT, 2))
     go_through(scene, [] if call in ENDING else left)
-    check(scene, 2, left)
+    scene.check(2, lambda: go_through(scene, left))
 
 
 @pytest.mark.slow
@@ -115,7 +98,7 @@ def test_a_slow_answer_is_one_whose_outcome_is_not_known(cluster: NewCluster) ->
     left = spoil(cluster, "create", slow)  # type: ignore[arg-type]
     scene = CloudScene(cluster, Target(SPOT, 2))
     go_through(scene, left)
-    check(scene, 2, left)
+    scene.check(2, lambda: go_through(scene, left))
 
 
 @pytest.mark.slow
@@ -125,7 +108,7 @@ def test_a_controller_that_dies_between_pods_launches_nothing_twice(cluster: New
     scene.go(1)
     scene.restart()
     scene.go(5)
-    check(scene, 3, left)
+    scene.check(3, lambda: go_through(scene, left))
 
 
 def test_where_the_server_names_a_time_it_is_left_alone_until_then(cluster: NewCluster) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from costopt.controller.orphans import find_orphans
 from costopt.domain.array import TaskRecord
-from costopt.domain.events import Event, NodeEnded
+from costopt.domain.events import Event, NodeEnded, NodeLaunched
 from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Job, Progress
@@ -40,8 +41,12 @@ class CloudAccount(Protocol):
 
     clock: Any
     provider: Any
+    orphan_kinds: tuple[str, ...]
+    """The kinds of orphans that may not be left after a run."""
 
     def connect(self) -> Any: ...
+
+    def alive(self) -> list[str]: ...
 
 
 AnyAccount = TypeVar("AnyAccount", bound=CloudAccount)
@@ -178,6 +183,24 @@ class CloudScene(Generic[AnyAccount]):
             corrected = [e for e in ends if e.node_id == event.node_id and has_estimated_end(e)]
             ends = [e for e in ends if e not in corrected] + [event]
         return ends
+
+    def check(self, nodes: int, go_on: Callable[[], None] | None = None) -> None:
+        """The ledger says what runs, and what runs is what is desired; then all is released.
+
+        ``go_on`` ticks until nothing more happens; by default five times.
+        """
+        account = self.account
+        assert self.live() == set(account.alive())
+        assert len(self.live()) == nodes
+        self.engine.stop("the test is over")
+        self.go(5) if go_on is None else go_on()
+        assert not account.alive()
+        launched = [event.node_id for event in self.events(NodeLaunched)]
+        assert sorted(launched) == sorted(end.node_id for end in self.ends())
+        assert len(launched) == len(set(launched))
+        records = self.engine.journal.records
+        found = find_orphans(account.provider, "me", records, account.clock.now(), 0)
+        assert not [orphan for orphan in found if orphan.kind in account.orphan_kinds]
 
     def live(self) -> set[str]:
         """The nodes that live by the ledger."""

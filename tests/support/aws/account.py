@@ -11,6 +11,7 @@ from costopt_aws import AwsOptions, AwsProvider
 from costopt_aws.bootstrap import NodeSetup
 from costopt_aws.clients import Clients
 from tests.support.aws.cloud import NOTICE, Cloud
+from tests.support.aws.overlay.faults import FAULTS, UNREADABLE, Fault, refuse
 
 REGION = "us-east-1"
 OTHER_REGION = "us-west-2"
@@ -34,6 +35,12 @@ class PlainNodes:
 
 class NewAccount:
     """Three spot nodes in SPOT, none in EMPTY, any number in ELSEWHERE and on demand."""
+
+    spot, empty, elsewhere = SPOT, EMPTY, ELSEWHERE
+    faults, unreadable = FAULTS, UNREADABLE
+    list_call, launch_call, end_call = "DescribeInstances", "RunInstances", "TerminateInstances"
+    orphan_kinds: tuple[str, ...] = ("node",)
+    """What may not be left after a run; moto leaves the disks of its instances."""
 
     def __init__(self, cloud: Cloud, clients: Clients) -> None:
         self.cloud = cloud
@@ -84,6 +91,33 @@ class NewAccount:
 
         self.clock.at(interrupts_at - NOTICE, announce)
         self.clock.at(interrupts_at, strike)
+
+    def fail(self, call: str, fault: Fault, *, nth: int = 1, times: int | None = 1) -> None:
+        """Let the ``times`` calls of EC2 from the ``nth`` on go wrong; None: all of them."""
+        for region in (REGION, OTHER_REGION):
+            number = None if times is None else nth
+            self.cloud.faults.on("ec2", call, fault, nth=number, times=times, region=region)
+
+    def refuse(self, code: str, status: int) -> Fault:
+        """A refusal with this code, in the cloud's own words."""
+        return refuse(code, "EC2's own words.", status)
+
+    def permission(self, call: str) -> str:
+        """What a refusal of the call names as missing."""
+        return f"ec2:{call}"
+
+    def count(self, call: str) -> int:
+        """How often EC2 was called so."""
+        return self.cloud.faults.calls["ec2", call]
+
+    def alive(self) -> list[str]:
+        """The ids of the instances that cost money."""
+        return sorted(self.cloud.alive(REGION) + self.cloud.alive(OTHER_REGION))
+
+    def interrupt(self, node_id: str) -> None:
+        """Take a spot node, having announced it."""
+        self.cloud.interrupt(node_id)
+        self.cloud.strike(node_id)
 
     def request(self, nodes: int = 1, key: str = "job-0001", pool: Pool = SPOT) -> LaunchRequest:
         """A launch of the job "job" for the owner "me"."""

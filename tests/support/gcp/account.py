@@ -11,6 +11,7 @@ from costopt_gcp import GcpOptions, GcpProvider
 from costopt_gcp.bootstrap import NodeSetup
 from costopt_gcp.clients import Clients, Timeouts
 from tests.support.gcp.cloud import NOTICE, Cloud
+from tests.support.gcp.faults import FAULTS, UNREADABLE, Fault, refuse
 
 REGION = "us-central1"
 OTHER_REGION = "europe-west4"
@@ -38,6 +39,12 @@ def listed(provider: str, region: str, instance_type: str) -> Estimate | None:
 
 class NewAccount:
     """Three spot nodes in SPOT, none in EMPTY, any number in ELSEWHERE and on demand."""
+
+    spot, empty, elsewhere = SPOT, EMPTY, ELSEWHERE
+    faults, unreadable = FAULTS, UNREADABLE
+    list_call, launch_call = "instances.aggregatedList", "instances.bulkInsert"
+    end_call = "instances.delete"
+    orphan_kinds: tuple[str, ...] = ("node", "disk", "image", "address")
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -79,6 +86,30 @@ class NewAccount:
                 self.cloud.interrupt(node_id)
 
         self.clock.at(self.clock.now() + timedelta(seconds=after_s) - NOTICE, announce)
+
+    def fail(self, call: str, fault: Fault, *, nth: int = 1, times: int | None = 1) -> None:
+        """Let the ``times`` calls from the ``nth`` on go wrong; None: all of them."""
+        self.cloud.faults.on(call, fault, nth=nth, times=times)
+
+    def refuse(self, code: str, status: int) -> Fault:
+        """A refusal with this reason, in the cloud's own words."""
+        return refuse(code, status)
+
+    def permission(self, call: str) -> str:
+        """What a refusal of the call names as missing."""
+        return f"compute.{call}".replace("bulkInsert", "create")
+
+    def count(self, call: str) -> int:
+        """How often the cloud was called so."""
+        return self.cloud.faults.calls[call]
+
+    def alive(self) -> list[str]:
+        """The names of the instances that cost money."""
+        return self.cloud.instances.alive()
+
+    def interrupt(self, node_id: str) -> None:
+        """Take a spot node, having announced it."""
+        self.cloud.interrupt(node_id)
 
     def request(self, nodes: int = 1, key: str = "job-0001", pool: Pool = SPOT) -> LaunchRequest:
         """A launch of the job "job" for the owner "me"."""

@@ -40,7 +40,14 @@ throttle = refuse("rateLimitExceeded", 403, "Rate Limit Exceeded")
 too_many = refuse("rateLimitExceeded", 429, "Too Many Requests")
 unauthorized = refuse("forbidden", 403, "Required 'compute.x' permission for 'projects/p'")
 fail = refuse("backendError", 503, "Internal error. Please try again.")
-
+FAULTS: dict[str, Fault] = {
+    "throttled": throttle,
+    "too many": too_many,
+    "refused": unauthorized,
+    "dropped": drop,
+    "failed": fail,
+    "lost": drop_after,
+}
 
 HTML = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><br></html>"
 

@@ -68,6 +68,8 @@ class NewCluster:
     Pods run and go at once. ``provider`` has the rights that `doctor` names, and no others.
     """
 
+    orphan_kinds: tuple[str, ...] = ("node",)
+
     def __init__(self, server: ApiServer, proxy: ApiProxy, folder: Path) -> None:
         self.server, self.proxy, self.folder = server, proxy, folder
         self.clock = CloudClock()
@@ -88,6 +90,10 @@ class NewCluster:
             self.add(node(f"on-demand-{number}", on_demand))
         proxy.after = self._after
         self.provider = self.connect()
+
+    def alive(self) -> list[str]:
+        """The names of the namespace's pods."""
+        return sorted(pod["metadata"]["name"] for pod in self.pods())
 
     def close(self) -> None:
         """Remove all that a test has made."""

@@ -57,6 +57,14 @@ def fail(call: Call, forward: Forward) -> Reply:
     return refusal(call, "InternalError", "An internal error has occurred", 500)
 
 
+FAULTS: dict[str, Fault] = {
+    "throttled": throttle,
+    "refused": unauthorized,
+    "dropped": drop,
+    "failed": fail,
+    "lost": drop_after,
+    "expired": refuse("RequestExpired", "Request has expired."),
+}
 HTML_500 = b"<!DOCTYPE html><html><body><h1>Internal error</h1><br>proxy&nbsp;1</body></html>"
 HTML_502 = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body/></html>"
 
