@@ -39,8 +39,8 @@ LAUNCH_CALLS = {
     ),
 }
 FAULTS: dict[str, Iterable[str]] = {
-    "aws_server": aws_faults.FAULTS,
-    "gcp_server": gcp_faults.FAULTS,
+    "aws_server": AWS_FAULTS,
+    "gcp_server": GCP_FAULTS,
 }
 ERRORS = {
     "throttled": ThrottledError,
