@@ -16,7 +16,9 @@ from costopt.domain.errors import (
     QuotaExceededError,
     ThrottledError,
 )
+from tests.support.aws.overlay.faults import FAULTS as AWS_FAULTS
 from tests.support.cloud_accounts import either, on_each
+from tests.support.gcp.faults import FAULTS as GCP_FAULTS
 
 __all__ = ["either"]
 
