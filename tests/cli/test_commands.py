@@ -253,8 +253,8 @@ def test_market_import_reads_a_table_with_its_own_prices(tmp_path: Path) -> None
     assert spot["pool"] == "aws/us-east-1/us-east-1a/p3.2xlarge/spot"
     assert (spot["min_usd_per_hour"], spot["max_usd_per_hour"]) == (1.5, 1.75)
     assert on_demand["min_usd_per_hour"] == 3.06
-    dearer = ("market", "import", table, "--out", out, "--on-demand-price", "4")
-    assert invoke(*dearer).exit_code == 0
+    more_expensive = ("market", "import", table, "--out", out, "--on-demand-price", "4")
+    assert invoke(*more_expensive).exit_code == 0
     assert "$4.00" in invoke("market", "show", out).stdout
 
 

@@ -391,9 +391,9 @@ def late_prices(tmp_path: Path) -> Path:
     """A record whose spot prices are known an hour after it begins, that on demand at once."""
     pools = [SPOT, SPOT.with_capacity_type(CapacityType.ON_DEMAND)]
     spot = pool_history(SPOT, [(0, None, None), (3600, 4, 0.2)], 30 * 86400)
-    firm = pool_history(pools[1], [(0, None, 3.0)], 30 * 86400)
+    uninterruptible = pool_history(pools[1], [(0, None, 3.0)], 30 * 86400)
     path = tmp_path / "late.parquet"
-    write_history(market_of(spot, firm), path)
+    write_history(market_of(spot, uninterruptible), path)
     return path
 
 

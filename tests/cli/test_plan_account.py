@@ -13,7 +13,7 @@ from costopt.cli.main import cli
 from costopt.market.history_file import write_history
 from costopt.spec import SpecFileError
 from tests.support.errors import failure
-from tests.support.live_run import CALM, FIRM, history
+from tests.support.live_run import CALM, UNINTERRUPTIBLE, history
 
 JOB = """\
 name: char-gpt
@@ -71,7 +71,7 @@ def test_a_tenant_that_the_account_does_not_name_is_refused(tmp_path: Path) -> N
     policy = written(tmp_path, "policy.yaml", "name: x\n")
     limits = written(tmp_path, "account.yaml", "tenants: [{name: reserch, max_usd: 5}]\n")
     record = tmp_path / "market.parquet"
-    write_history(history(CALM | FIRM), record)
+    write_history(history(CALM | UNINTERRUPTIBLE), record)
     said = "tenant: 'research' is not a tenant of the account"
     for command in (
         ("validate", job, policy, limits),

@@ -71,7 +71,7 @@ def test_an_interruption_is_reported_to_the_node_and_to_the_account(cloud: Cloud
     (node,) = run(cloud)
     queue = cloud.queue()
     interrupts_at = cloud.interrupt(node)
-    cloud.strike(node)
+    cloud.reclaim(node)
     reported = cloud.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)
     events = [json.loads(message["Body"]) for message in reported["Messages"]]
     assert [event["detail"]["instance-id"] for event in events] == [node, node]

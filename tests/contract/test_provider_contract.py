@@ -146,7 +146,7 @@ def skeleton(_: pytest.FixtureRequest) -> World:
 
 
 def slurm_partitions(request: pytest.FixtureRequest, fixture: str = "slurm_world") -> World:
-    from tests.support.slurm.world import EMPTY, FIRM, GRACE_S, SPOT, UNKNOWN, SlurmWorld
+    from tests.support.slurm.world import EMPTY, GRACE_S, SPOT, UNINTERRUPTIBLE, UNKNOWN, SlurmWorld
 
     site: SlurmWorld = request.getfixturevalue(fixture)
     site.falls_to(SPOT, 1, after_s=3600)
@@ -155,7 +155,7 @@ def slurm_partitions(request: pytest.FixtureRequest, fixture: str = "slurm_world
         site.clock,
         SPOT,
         EMPTY,
-        FIRM,
+        UNINTERRUPTIBLE,
         UNKNOWN,
         notice_s=GRACE_S,
         whole_gangs=True,
@@ -260,7 +260,7 @@ def test_terminate_releases_once_and_never_complains(world: World) -> None:
     assert node.ended_at == released_at
 
 
-def test_an_interruption_is_announced_and_strikes_when_it_said(world: World) -> None:
+def test_an_interruption_is_announced_and_happens_when_it_said(world: World) -> None:
     ids = world.launch(world.spot, 3, "a")
     assert world.provider.notice_s(world.spot) == world.notice_s
     started = world.clock.now()

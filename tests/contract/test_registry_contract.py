@@ -160,7 +160,7 @@ def test_proposals_are_answered_once(registry: Registry) -> None:
         registry.answer("p9", ProposalState.APPROVED, "ann", later)
 
 
-def test_what_people_told_is_numbered_without_gaps(registry: Registry) -> None:
+def test_operator_actions_are_numbered_without_gaps(registry: Registry) -> None:
     registry.submit(JOB)
     with pytest.raises(SpecError):
         registry.submit(JOB)

@@ -33,7 +33,7 @@ ELSEWHERE = (
     "make ", "git ", "pip ", "python -m venv ", "python3 -m venv ", "cd ", "wget ",
     "costopt catalog update ",
 )  # fmt: skip
-LONGEST_S = 180
+TIMEOUT_S = 180
 
 BLOCK = re.compile(r"^```console(?P<exact> exact)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 PROGRESS = re.compile(r"^\d+ of \d+ runs, about .*\n", re.MULTILINE)
@@ -104,7 +104,7 @@ def run(command: str, place: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LONGEST_S,
+        timeout=TIMEOUT_S,
     )
 
 

@@ -19,7 +19,7 @@ from costopt.domain import events as ev
 from costopt.domain.array import TaskOutcome
 from costopt.domain.fleet import EndCause
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from tests.support.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
+from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, Place, no_traceback, wait_until
 from tests.support.node_folder import ROOT
 
 pytestmark = [
@@ -29,7 +29,7 @@ pytestmark = [
 
 EXAMPLE = ROOT / "examples" / "sweep"
 SPOT = "g4dn.xlarge/spot"
-TAKEN_TWICE = FIRM | {
+TAKEN_TWICE = UNINTERRUPTIBLE | {
     f"a/{SPOT}": ((0, 8, 0.16), (1500, 0, 0.16)),
     f"b/{SPOT}": ((0, None, None), (1200, 8, 0.16), (3600, 0, 0.16)),
     f"c/{SPOT}": ((0, None, None), (3300, 8, 0.16)),

@@ -25,7 +25,7 @@ def test_the_queue_may_fail_too(account: NewAccount, fault: str) -> None:
         account.cloud.faults.on("sqs", action, FAULTS[fault], times=2)
     account.cloud.interrupt(*scene.live())
     scene.go(1)
-    account.cloud.strike(*scene.live())
+    account.cloud.reclaim(*scene.live())
     ended_at = account.clock.now()
     account.clock.sleep(20)
     listed_at = account.clock.now()
@@ -48,7 +48,7 @@ def test_one_region_down_and_the_other_goes_on(account: NewAccount) -> None:
     here = sorted(account.cloud.alive())
     account.cloud.interrupt(here[0])
     scene.go(1)
-    account.cloud.strike(here[0])
+    account.cloud.reclaim(here[0])
     scene.go(9)
     assert [e.node_id for e in scene.events(InterruptionNoticed)] == [here[0]]
     assert [e.node_id for e in scene.ends()] == [here[0]]

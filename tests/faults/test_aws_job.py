@@ -83,7 +83,7 @@ def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
         run.wait(lambda: len(run.of(ev.GangFormed)) >= 2, "second gang")
         run.hold.unlink()
         assert first[0] in run.cloud.alive(), "in its first hour it is left to EC2"
-        run.cloud.strike(first[0])
+        run.cloud.reclaim(first[0])
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said + run.log()
     assert no_traceback(said)

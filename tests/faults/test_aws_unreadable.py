@@ -50,7 +50,7 @@ def _notices(account: NewAccount) -> object:
     return account.provider.notices("me")
 
 
-def _leftovers(account: NewAccount) -> object:
+def _orphans(account: NewAccount) -> object:
     return account.provider.orphaned_resources("me")
 
 
@@ -72,7 +72,7 @@ ACTS: dict[str, Callable[[NewAccount], object]] = {
     "changes": _changes,
     "quotas": _quotas,
     "notices": _notices,
-    "orphaned_resources": _leftovers,
+    "orphaned_resources": _orphans,
     "checks": _checks,
     "charge": _charge,
 }

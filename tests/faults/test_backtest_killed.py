@@ -43,10 +43,10 @@ def dies() -> PowerModel:
 
 def test_a_process_that_dies_is_reported() -> None:
     record = market([1] * 400, 600.0)
-    bench = BacktestConfig({record.name: record}, Machines(), dies, NoHazard)
+    config = BacktestConfig({record.name: record}, Machines(), dies, NoHazard)
     trials = [Trial(Window(record.name, task()), rules("greedy_spot")) for _ in range(2)]
     with pytest.raises(CostoptError, check=has_code("process_died")) as caught:
-        list(run_in_processes(bench, trials, 2))
+        list(run_in_processes(config, trials, 2))
     assert "--results" in (caught.value.hint or "")
 
 

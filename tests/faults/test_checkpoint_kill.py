@@ -73,7 +73,7 @@ def wait_for_end(pid: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_no_kill_tears_a_checkpoint_in_silence(tmp_path: Path) -> None:
+def test_no_kill_tears_a_checkpoint_unnoticed(tmp_path: Path) -> None:
     draw = random.Random(4)
     torch.set_num_threads(1)
     torn, newest = 0, 0

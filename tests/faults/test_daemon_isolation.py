@@ -156,7 +156,7 @@ def test_a_job_whose_strategy_never_works_is_in_time(
     assert [e.pool for e in scene.events(NodeLaunched)] == [str(SAFE)]
 
 
-def test_what_a_node_says_that_cannot_be_reckoned_with(
+def test_what_a_node_says_that_cannot_be_computed_with(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.submit("one", "two", hours=0.3)
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
     assert len(scene.living("one")) == len(scene.living("two")) == 1
 
 
-def test_a_job_that_cannot_be_read_is_in_trouble_until_it_is_cancelled(scene: DaemonScene) -> None:
+def test_a_job_that_cannot_be_read_is_a_failure_until_it_is_cancelled(scene: DaemonScene) -> None:
     scene.submit("one")
     known = scene.registry.submission("one")
     assert known is not None

@@ -13,7 +13,7 @@ from costopt.domain import events as ev
 from costopt.domain.control import DesiredState
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_daemon import DaemonPlace, awaits_end
-from tests.support.live_run import FIRM, PATIENCE_S, no_traceback, wait_until
+from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, no_traceback, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -43,7 +43,7 @@ def _each_once(place: DaemonPlace, job: str) -> None:
 
 
 def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None:
-    place = DaemonPlace(tmp_path).write(TAKES | FIRM)
+    place = DaemonPlace(tmp_path).write(TAKES | UNINTERRUPTIBLE)
     points = {
         "a launch was intended": lambda: bool(place.of("one", ev.LaunchIntended)),
         "gangs train": lambda: all(place.of(job, ev.TrainingStarted) for job in JOBS),

@@ -227,7 +227,7 @@ def test_killed_at_every_call_of_the_provider(effective: bool) -> None:
 
 
 @pytest.mark.parametrize("effective", [False, True], ids=["not done", "done"])
-def test_every_call_of_the_provider_answered_by_silence(effective: bool) -> None:
+def test_every_call_of_the_provider_unanswered(effective: bool) -> None:
     assert _every_crash("reply", effective) > 5
 
 

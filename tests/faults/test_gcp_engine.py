@@ -15,7 +15,7 @@ from tests.support.gcp.account import ELSEWHERE, REGION, SPOT, TYPE, NewAccount
 from tests.support.gcp.faults import FAULTS, fail
 
 
-def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_strike(
+def test_a_preempted_node_is_noticed_replaced_and_billed_to_its_end(
     project: NewAccount,
 ) -> None:
     scene = CloudScene(project, Target(SPOT, 1), Target(ELSEWHERE, 1))
@@ -52,8 +52,8 @@ def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
     (name,) = project.cloud.instances.alive()
     began_at = scene.engine.journal.records["job"].live[name].launched_at
     project.clock.sleep(1200)
-    dearer_at = project.clock.now()
-    project.cloud.price(REGION, TYPE, 0.5, dearer_at)
+    raised_at = project.clock.now()
+    project.cloud.price(REGION, TYPE, 0.5, raised_at)
     project.clock.sleep(2400)
     if how == "preempted":
         ended_at, cause = project.cloud.interrupt(name), EndCause.INTERRUPTED
@@ -67,8 +67,8 @@ def test_what_ended_while_no_controller_ran_is_billed_to_its_true_end(
     (ended,) = scene.events(NodeEnded)
     assert (ended.node_id, ended.ended_at, ended.cause) == (name, ended_at, cause)
     assert not project.cloud.instances.alive()
-    billed = (dearer_at - began_at).total_seconds() / 3600 * 0.25
-    billed += (ended_at - dearer_at).total_seconds() / 3600 * 0.5
+    billed = (raised_at - began_at).total_seconds() / 3600 * 0.25
+    billed += (ended_at - raised_at).total_seconds() / 3600 * 0.5
     assert _spent_micros(scene) == pytest.approx(billed * 1_000_000, abs=1)
 
 
@@ -117,7 +117,7 @@ def test_a_node_that_waited_is_billed_from_when_it_ran(project: NewAccount, rest
     assert _spent_micros(scene) == pytest.approx(hours * 860_000, abs=1)
 
 
-def test_a_request_that_expires_rests_its_pool_and_is_made_anew(project: NewAccount) -> None:
+def test_a_request_that_expires_rests_its_pool_and_is_made_again(project: NewAccount) -> None:
     scene = _flex_scene(project, None)
     scene.go(26, every_s=300)
     (ended,) = scene.events(NodeEnded)

@@ -100,7 +100,7 @@ def test_what_an_operation_comes_to_has_its_kind_and_names_the_pool(
     assert not project.cloud.instances.alive()
 
 
-def test_a_failed_operation_is_not_told_for_ever(project: NewAccount) -> None:
+def test_a_failed_operation_is_not_reported_for_ever(project: NewAccount) -> None:
     """The same request id would only tell of the same failure."""
     project.cloud.instances.operation_errors = [("RESOURCE_NOT_READY", "not yet")]
     with pytest.raises(ProviderUnavailableError):

@@ -38,7 +38,7 @@ def _quotas(project: NewAccount) -> object:
     return project.provider.quotas(project.clock.now())
 
 
-def _leftovers(project: NewAccount) -> object:
+def _orphans(project: NewAccount) -> object:
     return project.provider.orphaned_resources("me")
 
 
@@ -53,7 +53,7 @@ ACTS: dict[str, Callable[[NewAccount], object]] = {
     "terminate": _terminate,
     "offers": _offers,
     "quotas": _quotas,
-    "orphaned_resources": _leftovers,
+    "orphaned_resources": _orphans,
     "checks": _checks,
 }
 

@@ -25,7 +25,7 @@ from tests.support.errors import has_code
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 7
-NOBODY = 65534
+UNPRIVILEGED = 65534
 
 
 def batch(number: int, size: int = BATCH, room: int = 0) -> tuple[RunStopped, ...]:
@@ -219,7 +219,7 @@ def unprivileged() -> Iterator[None]:
     """Permissions bind root only once it is somebody else."""
     root = os.geteuid() == 0
     if root:
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED)
     try:
         yield
     finally:

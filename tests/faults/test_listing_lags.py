@@ -22,7 +22,7 @@ from tests.support.engine_fixtures import (
 from tests.support.market_fixtures import T0
 
 TICKS = 90
-STRIKES_S = 1530
+ENDS_S = 1530
 
 
 class LaggingCloud(FaultyCloud):
@@ -48,7 +48,7 @@ def lagging(lags: list[int], gaps: list[frozenset[int]]) -> Scene:
     """A job of an hour and a half on spot that is taken away now and then."""
     scene = Scene(
         changing(
-            SPOT_A, (0, 4, 2.0), (STRIKES_S, 0, 2.0), (2400, 4, 3.0), (4000, 0, 3.0), (4600, 4, 2.5)
+            SPOT_A, (0, 4, 2.0), (ENDS_S, 0, 2.0), (2400, 4, 3.0), (4000, 0, 3.0), (4600, 4, 2.5)
         ),
         always(SAFE, 9, 8.0),
         jobs=[task(1.5 * HOUR_S, nodes=(1, 2))],
@@ -102,9 +102,9 @@ def test_a_node_whose_end_is_reported_later_is_billed_to_that_end(hidden_from_s:
     scene.go(900)
     guess, reported = (e for e in scene.events(NodeEnded) if e.node_id == "sim-0001")
     assert (guess.cause, reported.cause) == (EndCause.LOST, EndCause.INTERRUPTED)
-    assert reported.ended_at == T0 + timedelta(seconds=STRIKES_S)
+    assert reported.ended_at == T0 + timedelta(seconds=ENDS_S)
     row, *_ = scene.engine.journal.accounts["job"].intervals(scene.clock.now())
-    assert row.usd_micros == 2_000_000 * STRIKES_S // 3600
+    assert row.usd_micros == 2_000_000 * ENDS_S // 3600
 
 
 def test_a_node_that_was_left_out_of_one_listing_lives_on_and_is_billed_without_a_gap() -> None:

@@ -166,7 +166,7 @@ def who_acts(ledger: SqlLedger, names: str, after: int) -> str:
     return acts[0]
 
 
-def test_a_leader_that_is_stopped_amid_an_append_holds_nobody_up(postgres_url: str) -> None:
+def test_a_leader_that_is_stopped_amid_an_append_holds_no_one_up(postgres_url: str) -> None:
     with (
         open_postgres_ledger(postgres_url) as ledger,
         process(FROZEN, postgres_url, "frozen") as frozen,
@@ -316,7 +316,7 @@ def test_an_append_whose_commit_is_not_answered_is_looked_up(
     assert reasons(postgres_url) == (["1", "2", "3"] if forward else ["3"])
 
 
-def test_an_append_that_nobody_can_look_up_says_so(
+def test_an_append_that_cannot_be_looked_up_says_so(
     postgres: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialects, "COMMIT_CHECK_TIMEOUT_S", 0.3)

@@ -92,7 +92,7 @@ class Gang:
         self.generation += 1
         self.runtime.form_gang(self.job, self.generation, tuple(self.nodes.values()), 0.4)
 
-    def strike(self, node_id: str) -> None:
+    def reclaim(self, node_id: str) -> None:
         node = self.nodes.pop(node_id)
         at = datetime.now(UTC)
         cause = EndCause.INTERRUPTED
@@ -117,7 +117,7 @@ class Gang:
 
     def close(self) -> None:
         for node_id in tuple(self.nodes):
-            self.strike(node_id)
+            self.reclaim(node_id)
 
 
 def trainer(output: Path, slowly: Path) -> tuple[str, ...]:
@@ -162,7 +162,7 @@ def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) ->
     first, second = broken.launch(), broken.launch()
     broken.form()
     before = broken.wait(GangState.TRAINING, done=5)
-    broken.strike(first)
+    broken.reclaim(first)
     broken.launch()
     broken.form()
     after = broken.wait(GangState.TRAINING)
@@ -172,7 +172,7 @@ def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) ->
     broken.notice(second)
     stopped = broken.wait(GangState.IDLE)
     assert stopped.saved_units == stopped.done_units >= 12, "a notice loses nothing"
-    broken.strike(second)
+    broken.reclaim(second)
     broken.launch()
     broken.form()
     slowly.unlink()

@@ -114,7 +114,7 @@ def agent(provider: ProcessProvider, node: Node) -> tuple[int, int]:
     return fields["pid"], fields["started_ticks"]
 
 
-def test_a_notice_is_a_file_and_a_strike_is_sigkill(folder: Path) -> None:
+def test_a_notice_is_a_file_and_an_interruption_is_sigkill(folder: Path) -> None:
     clock = Hand()
     with controller(clock, folder) as provider:
         stays, goes = launch(provider, 2)
@@ -155,7 +155,7 @@ def test_a_new_controller_takes_over_what_runs(folder: Path) -> None:
         assert other.node_id not in {node.node_id for node in first}
 
 
-def test_a_strike_that_nobody_saw_is_applied_on_return(folder: Path) -> None:
+def test_an_unobserved_interruption_is_applied_on_return(folder: Path) -> None:
     clock = Hand()
     with controller(clock, folder) as provider:
         stays, goes = launch(provider, 2)

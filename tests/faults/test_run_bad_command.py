@@ -38,7 +38,7 @@ def test_a_command_that_fails_is_named_with_its_node_and_log(
     assert place.of(ev.JobFailed)
 
 
-def test_a_mended_command_goes_on_under_the_same_deadline(tmp_path: Path) -> None:
+def test_a_fixed_command_goes_on_under_the_same_deadline(tmp_path: Path) -> None:
     place = Place(tmp_path, run=["false"], steps=10).write()
     failed = place.finish()
     assert failed.returncode == 1

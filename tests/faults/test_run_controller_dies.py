@@ -13,7 +13,7 @@ import pytest
 
 from costopt.domain import events as ev
 from tests.support.counting_trainer import hold, let_go
-from tests.support.live_run import FIRM, PATIENCE_S, Place, no_traceback, wait_until
+from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, Place, no_traceback, wait_until
 
 pytestmark = [
     pytest.mark.exhaustive("jobs on simulated nodes"),
@@ -42,7 +42,7 @@ TAKES = {
 
 
 def test_a_run_survives_kills_of_its_controller(tmp_path: Path) -> None:
-    place = Place(tmp_path, nodes=2, steps=150).write(TAKES | FIRM)
+    place = Place(tmp_path, nodes=2, steps=150).write(TAKES | UNINTERRUPTIBLE)
     hold(place.saves, 120)
     points = {
         "a launch was intended": lambda: bool(place.of(ev.LaunchIntended)),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, Place, wait_until
+from tests.support.live_run import CALM, PATIENCE_S, UNINTERRUPTIBLE, Place, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 
@@ -43,7 +43,9 @@ def _kill_when(place: Place, reached: Callable[[], bool]) -> dict[str, Any]:
 
 
 def test_a_killed_controller_comes_back_with_its_estimates(tmp_path: Path) -> None:
-    place = Place(tmp_path, steps=20_000, deadline="10d", policy="cheapest").write(CALM | FIRM)
+    place = Place(tmp_path, steps=20_000, deadline="10d", policy="cheapest").write(
+        CALM | UNINTERRUPTIBLE
+    )
     before = _kill_when(place, lambda: _learned(place).get("watched_h", 0.0) > 0.02)
     after = _kill_when(place, lambda: _learned(place)["watched_h"] > before["watched_h"])
     assert after["watched_h"] > before["watched_h"] > 0.02

@@ -11,7 +11,7 @@ import pytest
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
-from tests.support.live_run import FIRM, PATIENCE_S, Place, wait_until
+from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, Place, wait_until
 from tests.support.node_folder import ROOT, variables
 
 STEPS = 80
@@ -54,7 +54,7 @@ def undisturbed(place: Place, command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def strikes(place: Place) -> set[datetime]:
+def reclaimed(place: Place) -> set[datetime]:
     ends = place.of(ev.NodeEnded)
     return {end.ended_at for end in ends if end.cause is EndCause.INTERRUPTED}
 
@@ -70,10 +70,10 @@ def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None
     slowly = tmp_path / "slowly"
     place = Place(tmp_path, nodes=2, steps=STEPS)
     place.run = ["python", *training(slowly, tmp_path / "broken")]
-    place.write(HARSH | FIRM)
+    place.write(HARSH | UNINTERRUPTIBLE)
     slowly.touch()
     with place.controlled() as process:
-        wait_until(lambda: len(strikes(place)) >= 3, "breaking of the gang at three times")
+        wait_until(lambda: len(reclaimed(place)) >= 3, "breaking of the gang at three times")
         wait_until(lambda: len(place.of(ev.GangFormed)) >= 4, "the gang after these")
         slowly.unlink()
         _, said = process.communicate(timeout=PATIENCE_S)

@@ -10,7 +10,7 @@ import pytest
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from tests.support.counting_trainer import hold, let_go
-from tests.support.live_run import FIRM, PATIENCE_S, Place, wait_until
+from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, Place, wait_until
 
 pytestmark = pytest.mark.exhaustive("jobs on simulated nodes")
 
@@ -25,7 +25,7 @@ CHEAPER_LATER = {
 def test_a_move_loses_no_work(tmp_path: Path) -> None:
     slow = {"STEPPER_SAVE_EVERY": "1000", "STEPPER_LAST_SAVE_S": "3"}
     place = Place(tmp_path, environment=slow, policy="moving.yaml")
-    place.write(CHEAPER_LATER | FIRM)
+    place.write(CHEAPER_LATER | UNINTERRUPTIBLE)
     (tmp_path / "moving.yaml").write_text(POLICY)
     hold(place.saves, 10)
     with place.controlled() as process:

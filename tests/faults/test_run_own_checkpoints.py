@@ -14,7 +14,7 @@ from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.ledger.job_account import JobAccount
 from tests.support.known_figure import known
-from tests.support.live_run import FIRM, Place
+from tests.support.live_run import UNINTERRUPTIBLE, Place
 from tests.support.node_folder import ROOT
 
 pytestmark = pytest.mark.exhaustive("jobs on simulated nodes")
@@ -38,7 +38,7 @@ def test_it_is_interrupted_and_loses_nothing(tmp_path: Path) -> None:
         steps=STEPS,
         run=["python", "train.py", "--steps", str(STEPS), "--pace", "0.02", "--output", "saves"],
     )
-    place.write(TAKEN | FIRM)
+    place.write(TAKEN | UNINTERRUPTIBLE)
     shutil.copy(EXAMPLE, tmp_path)
     run = place.finish("--notice", str(NOTICE_S))
     assert run.returncode == 0, run.stderr

@@ -13,7 +13,15 @@ from costopt.domain import events as ev
 from costopt.domain.gpu_health import HealthIssue
 from tests.faults.test_run_main_job import training, undisturbed
 from tests.support.counting_trainer import hold, let_go
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, PLAIN, SPEED, Place, wait_until
+from tests.support.live_run import (
+    CALM,
+    PATIENCE_S,
+    PLAIN,
+    SPEED,
+    UNINTERRUPTIBLE,
+    Place,
+    wait_until,
+)
 from tests.support.process_state import pause
 
 pytestmark = [
@@ -42,7 +50,7 @@ def equip(place: Place, node_id: str, *, busy: int, errors: int) -> None:
 
 
 def write(place: Place, health: str) -> None:
-    place.write(CALM | FIRM)
+    place.write(CALM | UNINTERRUPTIBLE)
     (place.folder / "plain.yaml").write_text(f"{PLAIN}health: {{{health}}}\n")
 
 

@@ -34,7 +34,7 @@ KILLS = int(os.environ.get("COSTOPT_SHARDED_KILLS", "12"))
 RANKS = 3
 KILLED = ("writer", "rank", "all", "everything")
 SAVED = "saved"
-NOBODY = 65_534
+UNPRIVILEGED = 65_534
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="memory is shared by descriptors"),
     pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning"),
@@ -248,7 +248,7 @@ def test_another_user_s_process_is_refused(nodes: Callable[[str], Node]) -> None
     address = writer_address(node.ranks[0].shared)
 
     def connect() -> None:
-        os.setuid(NOBODY)
+        os.setuid(UNPRIVILEGED)
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         link.connect(address)
         assert link.recv(100) == b""
@@ -268,7 +268,7 @@ def test_where_another_user_has_the_name_each_rank_has_a_writer(
     ours, theirs = Pipe()
 
     def bind() -> None:
-        os.setuid(NOBODY)
+        os.setuid(UNPRIVILEGED)
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         link.bind(address)
         if listens:

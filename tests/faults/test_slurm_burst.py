@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from costopt.domain import events as ev
-from tests.support.live_run import FIRM
+from tests.support.live_run import UNINTERRUPTIBLE
 from tests.support.slurm.burst import PATIENCE_S, BurstCloud, burst_cloud
 from tests.support.slurm.cluster import until
 from tests.support.slurm.fixtures import skip_without_slurm
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.process]
 
 ON_BURST = ("-p", "burst", "-N2", "-t", "2")
 POWERED_DOWN = "idle~"
-SPOT_GOES = FIRM | {
+SPOT_GOES = UNINTERRUPTIBLE | {
     "a/g4dn.xlarge/spot": ((0, 4, 0.16), (75, 0, 0.16)),
     "b/g4dn.xlarge/spot": ((0, None, None), (60, 4, 0.17)),
 }

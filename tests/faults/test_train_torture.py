@@ -49,7 +49,7 @@ class Torture:
         self._trainers: dict[int, Path] = {}
         self._ended: dict[int, int] = {}
         self._stopped: dict[int, float] = {}
-        self.struck: list[str] = []
+        self.events: list[str] = []
 
     @property
     def steps(self) -> int:
@@ -63,8 +63,8 @@ class Torture:
         while not self._finished():
             assert time.monotonic() < until, self.logs()
             self._wake()
-            if len(self.struck) < self._events:
-                self._strike()
+            if len(self.events) < self._events:
+                self._disturb()
             time.sleep(self._draw.uniform(0.0, 0.25))
         for pid in self._alive():
             if pid in self._stopped:
@@ -75,7 +75,7 @@ class Torture:
         return [self._trainers[pid] for pid, code in self._ended.items() if code == 0]
 
     def logs(self) -> str:
-        texts = [f"{self.struck}"]
+        texts = [f"{self.events}"]
         for pid, output in self._trainers.items():
             log = output.with_suffix(".log")
             texts.append(f"--- {pid} {self._ended.get(pid)} {log.read_text()[-2000:]}")
@@ -110,7 +110,7 @@ class Torture:
         )
         self._trainers[pid] = output
 
-    def _strike(self) -> None:
+    def _disturb(self) -> None:
         alive = [pid for pid in self._alive() if pid not in self._stopped]
         event = self._draw.choice(("kill", "kill", "leave", "stop", "join", "join"))
         if len(self._alive()) < 2 or not alive:
@@ -126,7 +126,7 @@ class Torture:
                 os.kill(pid, number[event])
             if event == "stop":
                 self._stopped[pid] = time.monotonic() + self._draw.choice((0.1, 0.8, 1.6, 3.0))
-        self.struck.append(event)
+        self.events.append(event)
 
     def _wake(self) -> None:
         for pid, at in list(self._stopped.items()):
@@ -155,6 +155,6 @@ def test_no_torture_changes_a_bit(nursery: TrainerFactory, tmp_path: Path) -> No
             for step, loss in found["losses"].items():
                 assert undisturbed["losses"][step] == loss
         assert torture.codes() <= {0, -signal.SIGKILL, -signal.SIGTERM, 143}, torture.logs()
-        left, seed = left - len(torture.struck), seed + 1
+        left, seed = left - len(torture.events), seed + 1
         print(f"{EVENTS - left} of {EVENTS} events: the same weights", flush=True)  # noqa: T201
         nursery.clear()

@@ -27,7 +27,7 @@ acts = st.one_of(
 )
 
 
-class Story:
+class LineageTrial:
     """A job's checkpoints, and beside them what each must hold."""
 
     def __init__(self, folder: Path, last: int) -> None:
@@ -131,7 +131,7 @@ def test_what_is_kept_is_whole_or_refused_with_the_reason(
     last: int, reported: list[tuple[object, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        story = Story(Path(folder), last)
+        describe_run = LineageTrial(Path(folder), last)
         for act, *arguments in reported:
-            getattr(story, str(act))(*arguments)
-            story.check()
+            getattr(describe_run, str(act))(*arguments)
+            describe_run.check()

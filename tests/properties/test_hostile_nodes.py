@@ -127,7 +127,7 @@ NAMES = st.sampled_from(["a", "000000001", "step-1", "é", "two words", "\udcff"
 Write = Callable[[Path, str], None]
 
 
-def letters(where: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Write]:
+def messages(where: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Write]:
     """A message at a place of the hostile job's mailbox."""
 
     def writes(value: Any, name: str, raw: bytes | None) -> Write:
@@ -194,17 +194,17 @@ KINDS: dict[str, Callable[[Path, Path], object]] = {
     "huge file": _huge,
 }
 
-BEAT = letters("nodes/{node}/heartbeat.json", BEATS)
+BEAT = messages("nodes/{node}/heartbeat.json", BEATS)
 MESSAGES = (
     BEAT
     | BEAT
     | BEAT
-    | letters("nodes/{name}/drain", VALUES)
-    | letters("checkpoints/{name}.json", SAVES)
-    | letters("refused/{name}.json", REFUSED)
-    | letters("failures/{name}.json", FAILURES)
-    | letters("gang.json", GANGS)
-    | letters("logs/{node}/000000000000000.000001.{name}", VALUES)
+    | messages("nodes/{name}/drain", VALUES)
+    | messages("checkpoints/{name}.json", SAVES)
+    | messages("refused/{name}.json", REFUSED)
+    | messages("failures/{name}.json", FAILURES)
+    | messages("gang.json", GANGS)
+    | messages("logs/{node}/000000000000000.000001.{name}", VALUES)
     | objects()
 )
 

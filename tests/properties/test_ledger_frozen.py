@@ -63,9 +63,9 @@ HISTORIES = st.lists(KINDS.flatmap(kind), max_size=30)
 def test_a_kept_fold_goes_on_like_the_whole(events: list[Event], cut: int) -> None:
     account, record = folded(JobAccount("job"), JobRecord("job"), events)
     kept = serialize_fold(*folded(JobAccount("job"), JobRecord("job"), events[:cut]))
-    account_anew, record_anew = folded(*deserialize_fold(kept), events[cut:])
-    assert record_anew == record
-    assert serialize_fold(account_anew, record_anew) == serialize_fold(account, record)
+    account_from_start, record_from_start = folded(*deserialize_fold(kept), events[cut:])
+    assert record_from_start == record
+    assert serialize_fold(account_from_start, record_from_start) == serialize_fold(account, record)
 
 
 def folded(

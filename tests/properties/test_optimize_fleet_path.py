@@ -41,9 +41,9 @@ def planned(request: PlanRequest, usd_per_unit: float) -> PricingSolution:
     """The planner's path."""
     (part,), _ = prepare(request)
     slots = [Slot(a, b, b <= BELIEF_H + 1e-9) for a, b in slots_of(request)]
-    outlook = ForecastTable.of(request, slots)
-    tariff = SlotCosts.of(outlook, part.table, request.policy.objective)
-    menu = JobMenu.of(part, outlook, tariff, np.arange(len(part.table)))
+    forecast_table = ForecastTable.of(request, slots)
+    slot_costs = SlotCosts.of(forecast_table, part.table, request.policy.objective)
+    menu = JobMenu.of(part, forecast_table, slot_costs, np.arange(len(part.table)))
     return solve_pricing(menu, PricingDuals(np.array([usd_per_unit])))
 
 

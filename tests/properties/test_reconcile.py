@@ -105,8 +105,10 @@ def test_leaving_nodes_are_not_touched_and_no_node_twice(desired: Desired, actua
 def test_what_nodes_alone_report_brings_no_more_nodes_than_are_wanted(
     desired: Desired, actual: Actual, data: st.DataObject
 ) -> None:
-    doomed = sorted(actual.interruption_noticed - actual.draining)
-    own = frozenset(data.draw(st.sets(st.sampled_from(doomed)) if doomed else st.just(set[str]())))
+    noticed = sorted(actual.interruption_noticed - actual.draining)
+    own = frozenset(
+        data.draw(st.sets(st.sampled_from(noticed)) if noticed else st.just(set[str]()))
+    )
     resting = frozenset(
         data.draw(st.sets(st.tuples(st.sampled_from(JOBS), st.sampled_from(POOLS))))
     )

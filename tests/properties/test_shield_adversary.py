@@ -31,7 +31,7 @@ from tests.support.cant_be_late import EPOCH, NoHazard, OneMachine, OnePower, jo
 TRACES = int(os.environ.get("COSTOPT_TRACES", "200"))
 TASK_H, OVERHEAD_H = 3.0, 0.3
 RESERVE_TICKS = 3
-MOST_TICKS = 60
+MAX_TICKS = 60
 
 runs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 shortages = st.lists(
@@ -42,30 +42,33 @@ shortages = st.lists(
 
 def _ticks(spans: Iterable[tuple[int, int]]) -> list[int]:
     once = [up for have, lack in spans for up in [1] * have + [0] * lack]
-    return (once * 3 * MOST_TICKS)[: 3 * MOST_TICKS]
+    return (once * 3 * MAX_TICKS)[: 3 * MAX_TICKS]
 
 
 def _market(spot: list[int], on_demand: list[int]) -> MarketHistory:
     made = market(spot, GAP_S)
     states = {pool: history.states for pool, history in made.pools.items()}
-    (firm,) = (pool for pool in states if not pool.capacity_type.is_interruptible)
-    usd = states[firm][0].price_usd_per_hour
+    (uninterruptible,) = (pool for pool in states if not pool.capacity_type.is_interruptible)
+    usd = states[uninterruptible][0].price_usd_per_hour
     short = tuple(
         MarketState(EPOCH + timedelta(seconds=GAP_S * tick), 10 * up, usd)
         for tick, up in enumerate(on_demand)
     )
-    return replace(made, pools={**made.pools, firm: replace(made.pools[firm], states=short)})
+    return replace(
+        made,
+        pools={**made.pools, uninterruptible: replace(made.pools[uninterruptible], states=short)},
+    )
 
 
 def _with_flex_start(history: MarketHistory, comes: list[int]) -> MarketHistory:
     """Flex-start has room where ``comes`` says so, and is cheaper than all else."""
-    (firm,) = (pool for pool in history.pools if not pool.capacity_type.is_interruptible)
-    flex_start = firm.with_capacity_type(CapacityType.FLEX_START)
+    (uninterruptible,) = (pool for pool in history.pools if not pool.capacity_type.is_interruptible)
+    flex_start = uninterruptible.with_capacity_type(CapacityType.FLEX_START)
     states = tuple(
         MarketState(EPOCH + timedelta(seconds=GAP_S * tick), up, 0.5)
         for tick, up in enumerate(comes)
     )
-    waits = PoolHistory(flex_start, states, history.pools[firm].ends_at)
+    waits = PoolHistory(flex_start, states, history.pools[uninterruptible].ends_at)
     return replace(history, pools={**history.pools, flex_start: waits})
 
 

@@ -34,7 +34,7 @@ TICK_S = 600.0
 WORK_S = 18 * TICK_S
 START_S = 1000.0
 ENDS_S = 400 * TICK_S
-MOST_REFUSALS = 3
+MAX_REFUSALS = 3
 
 spans = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 """Ticks with spot capacity, then without."""
@@ -112,7 +112,7 @@ def _live(
 @settings(max_examples=TRACES, deadline=None)
 @given(
     runs=spans,
-    refusals=st.lists(st.integers(0, MOST_REFUSALS), min_size=1, max_size=6),
+    refusals=st.lists(st.integers(0, MAX_REFUSALS), min_size=1, max_size=6),
     late_s=st.sampled_from([0.0, 100.0, 700.0, 1500.0]),
     cooldown_s=st.sampled_from([0.0, 300.0, 1500.0]),
     slack_s=st.floats(TICK_S, 8 * TICK_S),
@@ -155,7 +155,7 @@ def test_refused_launches_and_late_starts_within_the_reserve_make_nothing_late(
 
 
 @pytest.mark.parametrize(
-    ("refusals", "late_s"), [(MOST_REFUSALS, 0.0), (0, 900.0), (MOST_REFUSALS, 900.0)]
+    ("refusals", "late_s"), [(MAX_REFUSALS, 0.0), (0, 900.0), (MAX_REFUSALS, 900.0)]
 )
 def test_a_reserve_that_is_smaller_may_be_late(refusals: int, late_s: float) -> None:
     """The bound is tight: a little less than refusals and late starts take is not enough."""

@@ -35,7 +35,14 @@ from costopt.ledger.job_account import JobAccount
 from costopt.registry.registry import SqlRegistry, open_registry
 from costopt.registry.tokens import SqlTokenStore
 from tests.support.daemon_api import TextLogs
-from tests.support.sample_run import FIRM, SPOT_A, SPOT_B, SPOT_C, START_AT, sample_events
+from tests.support.sample_run import (
+    SPOT_A,
+    SPOT_B,
+    SPOT_C,
+    START_AT,
+    UNINTERRUPTIBLE,
+    sample_events,
+)
 
 NOW = START_AT + timedelta(hours=3, minutes=30)
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\"'&"
@@ -121,7 +128,7 @@ class Shown:
                 account.apply(recorded.event)
         end = NOW + timedelta(hours=3)
         strange = replace(_node("i-0x", STRANGE), node_id=HOSTILE, tenant=HOSTILE, draining=True)
-        nodes = (_node("gce-c1", RUNNING), _node("gce-c2", RUNNING, strikes=True), strange)
+        nodes = (_node("gce-c1", RUNNING), _node("gce-c2", RUNNING, reclaimed=True), strange)
         return TickSnapshot(
             NOW,
             nodes=nodes,
@@ -151,7 +158,7 @@ def _weighed(job: str) -> DecisionMade:
         reason="next cheapest spot pool outside the cooldown", rule="cooldown", slack_s=5_400.0,
         alternatives=(
             (chosen, 71.2, "19.90 $/h, 0.05 interruptions per node-hour, prior"),
-            (f"2 × {FIRM}", 160.1, HOSTILE),
+            (f"2 × {UNINTERRUPTIBLE}", 160.1, HOSTILE),
             ("wait", None, "would use up the slack"),
         ),
     )  # fmt: skip
@@ -171,17 +178,17 @@ def _hostile(event: Event) -> Event:
     return event
 
 
-def _node(node_id: str, job: str, *, strikes: bool = False) -> FleetNode:
+def _node(node_id: str, job: str, *, reclaimed: bool = False) -> FleetNode:
     return FleetNode(
         node_id, job, "research", SPOT_C, NodeState.RUNNING, NOW - timedelta(minutes=50), 19.9,
-        False, NOW + timedelta(seconds=100) if strikes else None,
+        False, NOW + timedelta(seconds=100) if reclaimed else None,
     )  # fmt: skip
 
 
 def _offers() -> tuple[Offer, ...]:
     offers = []
     for i, (pool, usd) in enumerate(
-        ((SPOT_A, 21.4), (SPOT_B, 24.7), (SPOT_C, 19.9), (FIRM, 55.04))
+        ((SPOT_A, 21.4), (SPOT_B, 24.7), (SPOT_C, 19.9), (UNINTERRUPTIBLE, 55.04))
     ):
         seen = NOW - timedelta(minutes=2 + 50 * i)
         price = Estimate.exact(usd, Basis.MEASURED, "spot price history", seen)

@@ -228,9 +228,9 @@ class Scene:
         for _ in range(round(seconds / self.settings.tick_s)):
             self.tick()
 
-    def finish(self, most_ticks: int = 2000) -> None:
+    def finish(self, max_ticks: int = 2000) -> None:
         """Ticks until nothing is left to do."""
-        for _ in range(most_ticks):
+        for _ in range(max_ticks):
             if self.tick().is_done:
                 return
         raise AssertionError("the run never ended")

@@ -17,7 +17,7 @@ from costopt.ledger.base import open_ledger
 from costopt.market.history_file import write_history
 from costopt.registry.registry import REGISTRY, open_registry
 from tests.support.forked_commands import ForkedCommand
-from tests.support.live_run import CALM, FIRM, PLAIN, SPEED, STEPPER, T0, States, history
+from tests.support.live_run import CALM, PLAIN, SPEED, STEPPER, T0, UNINTERRUPTIBLE, States, history
 from tests.support.node_folder import NodeFolder, variables
 
 TICK_S = 60
@@ -44,7 +44,7 @@ class DaemonPlace(NodeFolder):
     def write(self, pools: Mapping[str, States] | None = None) -> DaemonPlace:
         """Write market.parquet."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_history(history(pools or CALM | FIRM), self.folder / "market.parquet")
+        write_history(history(pools or CALM | UNINTERRUPTIBLE), self.folder / "market.parquet")
         return self
 
     def start(self, *more: str, program: Sequence[str] = COSTOPT) -> subprocess.Popen[str]:

@@ -31,7 +31,7 @@ PATIENCE_S = 300.0
 States = tuple[tuple[float, int | None, float | None], ...]
 
 CALM: dict[str, States] = {"a/g4dn.xlarge/spot": ((0, 4, 0.2),)}
-FIRM: dict[str, States] = {"a/g4dn.xlarge/on_demand": ((0, 8, 0.526),)}
+UNINTERRUPTIBLE: dict[str, States] = {"a/g4dn.xlarge/on_demand": ((0, 8, 0.526),)}
 
 PLAIN = "kind: policy\nversion: 1\nname: plain\nstrategy: greedy_spot\n"
 """Takes spot where there is any, at once: where waiting may pay, a slow machine makes runs wait."""
@@ -73,7 +73,9 @@ class Place(NodeFolder):
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write_job()
         (self.folder / "plain.yaml").write_text(PLAIN)
-        write_history(history(pools or CALM | FIRM, hours), self.folder / "market.parquet")
+        write_history(
+            history(pools or CALM | UNINTERRUPTIBLE, hours), self.folder / "market.parquet"
+        )
         return self
 
     def write_job(self) -> None:

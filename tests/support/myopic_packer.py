@@ -73,10 +73,10 @@ def _choose(
         if not _fits(request, choice, used, begin_h):
             continue
         starts = choice.parts != own.parts
-        most_h = end_h - begin_h - (choice.start_h if starts else 0.0)
-        if most_h <= 0:
+        max_h = end_h - begin_h - (choice.start_h if starts else 0.0)
+        if max_h <= 0:
             continue
-        hours = min(most_h, own.left / choice.units_per_h)
+        hours = min(max_h, own.left / choice.units_per_h)
         units = hours * choice.units_per_h
         usd = hours * choice.score_per_h(request, begin_h)
         usd += choice.start_score(request, begin_h) if starts else 0.0

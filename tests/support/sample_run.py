@@ -40,13 +40,13 @@ WORK_UNITS = 33_000.0
 SPOT_A = "aws/us-east-2/us-east-2a/p5.48xlarge/spot"
 SPOT_B = "aws/us-east-2/us-east-2c/p5.48xlarge/spot"
 SPOT_C = "gcp/us-central1/us-central1-a/a3-highgpu-8g/spot"
-FIRM = "aws/us-east-2/us-east-2b/p5.48xlarge/on_demand"
+UNINTERRUPTIBLE = "aws/us-east-2/us-east-2b/p5.48xlarge/on_demand"
 
 _MICROS_PER_HOUR = {
     SPOT_A: 21_400_000,
     SPOT_B: 23_100_000,
     SPOT_C: 19_900_000,
-    FIRM: 55_040_000,
+    UNINTERRUPTIBLE: 55_040_000,
 }
 
 
@@ -78,7 +78,7 @@ class SampleRun:
                 policy="cheapest",
                 strategy="milp",
                 tenant="default",
-                baseline_pool=FIRM,
+                baseline_pool=UNINTERRUPTIBLE,
                 baseline_usd_micros=519_600_000,
                 baseline_wh=73_700.0,
                 baseline_gco2e=30_512.0,
@@ -104,7 +104,7 @@ class SampleRun:
                 decision_id=f"d{minutes:g}",
                 targets=((pool, nodes),) if nodes else (),
                 reason=reason,
-                rule="shield" if pool == FIRM else None,
+                rule="shield" if pool == UNINTERRUPTIBLE else None,
                 slack_s=slack_s,
             )
         )
@@ -296,8 +296,8 @@ def sample_events(
     run.train(163, 229, "gce-c1 gce-c2", "node lost")
     run.interrupt(229, "gce-c2", SPOT_C)
     run.release(230, "gce-c1", SPOT_C, "gang moves to on-demand")
-    run.decide(230, FIRM, 2, "slack used up: on-demand until the end")
-    run.launch(230, FIRM, "i-0d1 i-0d2")
+    run.decide(230, UNINTERRUPTIBLE, 2, "slack used up: on-demand until the end")
+    run.launch(230, UNINTERRUPTIBLE, "i-0d1 i-0d2")
     done_at = 238 + (WORK_UNITS - run.saved_units) / UNITS_PER_S / 60
     run.train(238, done_at, "i-0d1 i-0d2", "all work done")
     run.save(done_at)
@@ -319,7 +319,7 @@ def sample_events(
         ),
         JobFinished(at=run.at(done_at), job=job, units=WORK_UNITS),
     ]
-    run.release(done_at + 1, "i-0d1 i-0d2", FIRM, "job finished")
+    run.release(done_at + 1, "i-0d1 i-0d2", UNINTERRUPTIBLE, "job finished")
     return tuple(sorted(run.events, key=lambda event: event.at))
 
 

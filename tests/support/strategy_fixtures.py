@@ -42,7 +42,7 @@ def look(
     starts_in_s: float | None = None,
     speed_factor: float = 1.0,
     reserve_s: float = 0.0,
-    firm_s: float = 0.0,
+    uninterruptible_s: float = 0.0,
     objective: Objective | None = None,
 ) -> View:
     """One job as a strategy sees it; what is done is saved unless ``saved`` says less."""
@@ -55,7 +55,7 @@ def look(
     return View(
         now=now,
         tick_s=TICK_S,
-        uninterruptible_s=firm_s,
+        uninterruptible_s=uninterruptible_s,
         jobs=(JobView(job, progress, nodes, speed_factor),),
         offers=tuple(offers),
         machines={pool: machine for pool, machine, _ in known if machine is not None},

@@ -259,8 +259,8 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
         try:
             wait_until(lambda: holds() or daemon.poll() is not None, what)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{story(deployed, enforced)}") from None
-        assert daemon.poll() is None, story(deployed, enforced)
+            raise AssertionError(f"{error}\n{describe_run(deployed, enforced)}") from None
+        assert daemon.poll() is None, describe_run(deployed, enforced)
 
     try:
         with deployed.started("daemon", role) as daemon:
@@ -276,7 +276,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
             (node,) = deployed.cloud.alive()
             deployed.cloud.interrupt(node)
             wait(lambda: bool(of(deployed, ev.InterruptionNoticed)), "notice")
-            deployed.cloud.strike(node)
+            deployed.cloud.reclaim(node)
             hold.unlink()
             wait(lambda: bool(of(deployed, ev.JobFinished)), "finish")
             wait(lambda: not deployed.cloud.alive(), "ends of nodes")
@@ -284,7 +284,7 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
             lines = ended(deployed, "metrics", role, "--once").splitlines()
             filtered(deployed, [json.loads(line) for line in lines])
             daemon.terminate()
-            assert daemon.wait(PATIENCE_S) == 0, story(deployed, enforced)
+            assert daemon.wait(PATIENCE_S) == 0, describe_run(deployed, enforced)
             assert no_traceback(deployed.log("daemon").read_text())
     finally:
         bodies.close()
@@ -332,7 +332,7 @@ def ended(deployed: Deployment, name: str, role: Mapping[str, str], *more: str) 
     return "".join(f"{line}\n" for line in said.splitlines() if not line.startswith("note: "))
 
 
-def story(deployed: Deployment, enforced: Enforcement) -> str:
+def describe_run(deployed: Deployment, enforced: Enforcement) -> str:
     """What the daemon and the nodes said, and what was refused."""
     logs = sorted(deployed.folder.glob("disks/*/boot.log"))
     logs += sorted(deployed.folder.glob("disks/*/units/*.log"))

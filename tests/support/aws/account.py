@@ -85,12 +85,12 @@ class NewAccount:
             for node_id in taken():
                 self.cloud.interrupt(node_id)
 
-        def strike() -> None:
+        def reclaim() -> None:
             for node_id in taken():
-                self.cloud.strike(node_id)
+                self.cloud.reclaim(node_id)
 
         self.clock.at(interrupts_at - NOTICE, announce)
-        self.clock.at(interrupts_at, strike)
+        self.clock.at(interrupts_at, reclaim)
 
     def fail(self, call: str, fault: Fault, *, nth: int = 1, times: int | None = 1) -> None:
         """Let the ``times`` calls of EC2 from the ``nth`` on go wrong; None: all of them."""
@@ -117,7 +117,7 @@ class NewAccount:
     def interrupt(self, node_id: str) -> None:
         """Take a spot node, having announced it."""
         self.cloud.interrupt(node_id)
-        self.cloud.strike(node_id)
+        self.cloud.reclaim(node_id)
 
     def request(self, nodes: int = 1, key: str = "job-0001", pool: Pool = SPOT) -> LaunchRequest:
         """A launch of the job "job" for the owner "me"."""

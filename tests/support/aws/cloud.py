@@ -31,7 +31,7 @@ from tests.support.aws.overlay.placement_groups import PlacementGroups
 from tests.support.aws.overlay.spot_market import SpotMarket
 
 NOTICE = timedelta(minutes=2)
-STRUCK = "Server.SpotInstanceTermination"
+SPOT_TERMINATION = "Server.SpotInstanceTermination"
 KEYS = {
     "AWS_ACCESS_KEY_ID": "AKIATESTDAEMON",
     "AWS_SECRET_ACCESS_KEY": "secret-of-the-daemon",
@@ -145,14 +145,14 @@ class Cloud:
         )
         return interrupts_at
 
-    def strike(self, instance_id: str, region: str = "us-east-1") -> None:
+    def reclaim(self, instance_id: str, region: str = "us-east-1") -> None:
         """Take the instance, announced or not."""
         instance = backend(region).get_instance(instance_id)
         self.launches.on_end(region, instance_id)
         instance.terminate()
-        instance._reason = STRUCK
-        instance.state_reason.code = STRUCK
-        instance.state_reason.message = f"{STRUCK}: Spot instance termination"
+        instance._reason = SPOT_TERMINATION
+        instance.state_reason.code = SPOT_TERMINATION
+        instance.state_reason.message = f"{SPOT_TERMINATION}: Spot instance termination"
         self.tell(
             "EC2 Instance State-change Notification",
             {"instance-id": instance_id, "state": "terminated"},

@@ -201,14 +201,14 @@ class NewCluster:
             for _, host in taken:
                 self.taint(host)
 
-        def strike() -> None:
+        def reclaim() -> None:
             for name, host in taken:
                 self.server.delete(f"api/v1/nodes/{host}")
                 self.server.delete(self.pod_path(name))
 
         at = self.clock.now() + timedelta(seconds=after_s)
         self.clock.at(at - NOTICE, announce)
-        self.clock.at(at, strike)
+        self.clock.at(at, reclaim)
 
     def request(self, nodes: int = 1, key: str = "job-0001", pool: Pool = SPOT) -> LaunchRequest:
         """A launch of the job "job" for the owner "me"."""

@@ -20,12 +20,12 @@ from typing import Any
 from costopt.domain import events as ev
 from costopt.ledger.base import open_ledger
 from costopt.market.history_file import write_history
-from tests.support.live_run import FIRM, States, history
+from tests.support.live_run import UNINTERRUPTIBLE, States, history
 from tests.support.node_folder import ROOT, processes_under, variables
 from tests.support.slurm.cluster import Partition, SlurmCluster, slurm_cluster, until
 
 EXAMPLE = ROOT / "examples" / "slurm-burst"
-MARKET = FIRM | {"a/g4dn.xlarge/spot": ((0, 4, 0.16),)}
+MARKET = UNINTERRUPTIBLE | {"a/g4dn.xlarge/spot": ((0, 4, 0.16),)}
 PATIENCE_S = 300.0
 LOG_CHARACTERS = 8000
 MAIN = Partition("main", nodes="n1", more="Default=YES")

@@ -17,7 +17,7 @@ from costopt_slurm.rest_client import RestClient
 from tests.support.reserved_port import reserved_port
 from tests.support.slurm.cluster import PLUGINS, SlurmCluster, until
 
-NOBODY = pwd.getpwnam("nobody")
+UNPRIVILEGED = pwd.getpwnam("nobody")
 """slurmrestd refuses to run as root."""
 
 
@@ -43,11 +43,11 @@ def rest_on_socket(slurm: SlurmCluster) -> Iterator[RestClient]:
     """A client of the user nobody, whose requests need no token."""
     folder = slurm.folder / "rest"
     folder.mkdir()
-    os.chown(folder, NOBODY.pw_uid, NOBODY.pw_gid)
+    os.chown(folder, UNPRIVILEGED.pw_uid, UNPRIVILEGED.pw_gid)
     path = folder / "socket"
     with _slurmrestd(slurm, "rest_auth/local", f"unix:{path}"):
         until(lambda: _answers(socket.AF_UNIX, str(path)))
-        yield RestClient(f"unix:{path}", NOBODY.pw_name)
+        yield RestClient(f"unix:{path}", UNPRIVILEGED.pw_name)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _slurmrestd(slurm: SlurmCluster, auth: str, listen: str, **more: str) -> Ite
     with (slurm.folder / "log" / "slurmrestd.out").open("ab") as log:
         process = subprocess.Popen(
             [
-                *("setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}"),
+                *("setpriv", f"--reuid={UNPRIVILEGED.pw_uid}", f"--regid={UNPRIVILEGED.pw_gid}"),
                 *("--clear-groups", "slurmrestd", "-a", auth, "-s", known, listen),
             ],
             env={**os.environ, **slurm.environment, **more},

@@ -33,7 +33,7 @@ PARTITIONS = (
 )
 SPOT = Pool("slurm", CLUSTER, "spot", NODE_TYPE, CapacityType.SPOT)
 EMPTY = Pool("slurm", CLUSTER, "empty", NODE_TYPE, CapacityType.SPOT)
-FIRM = Pool("slurm", CLUSTER, "batch", NODE_TYPE, CapacityType.ON_DEMAND)
+UNINTERRUPTIBLE = Pool("slurm", CLUSTER, "batch", NODE_TYPE, CapacityType.ON_DEMAND)
 UNKNOWN = Pool("slurm", "mars-1", "spot", NODE_TYPE, CapacityType.SPOT)
 EPOCH = re.compile(r"\b[12]\d{9}\b")
 

@@ -70,21 +70,21 @@ class Table:
         for name in names:
             self.membership.ready(name, ReadyMessage(standing, failed), self.now)
 
-    def letters(self) -> dict[str, list[ToTrainer]]:
+    def messages(self) -> dict[str, list[ToTrainer]]:
         self.membership.advance(self.now)
         sent: dict[str, list[ToTrainer]] = {}
-        for name, letter in self.membership.outbox:
-            sent.setdefault(name, []).append(letter)
+        for name, message in self.membership.outbox:
+            sent.setdefault(name, []).append(message)
         self.membership.outbox.clear()
         return sent
 
     def formed(self) -> GangFormedMessage:
         """What all of the gang were told last."""
-        letters = [letters[-1] for letters in self.letters().values()]
-        assert letters
-        assert all(letter == letters[0] for letter in letters)
-        assert isinstance(letters[0], GangFormedMessage)
-        return letters[0]
+        messages = [messages[-1] for messages in self.messages().values()]
+        assert messages
+        assert all(message == messages[0] for message in messages)
+        assert isinstance(messages[0], GangFormedMessage)
+        return messages[0]
 
 
 def trained(*names: str, step: int = 5) -> Table:
@@ -100,7 +100,7 @@ def trained(*names: str, step: int = 5) -> Table:
 def test_a_first_gang_waits_for_the_expected_number() -> None:
     table = Table()
     table.come("a", expected=2)
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.come("b", expected=2)
     formed = table.formed()
     assert formed.members == ("a", "b")
@@ -113,7 +113,7 @@ def test_a_first_gang_of_unknown_size_waits_until_no_more_come() -> None:
     table.wait(0.75, "a")
     table.come("b")
     table.wait(0.75, "a", "b")
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.wait(0.25, "a", "b")
     assert table.formed().members == ("a", "b")
 
@@ -122,10 +122,10 @@ def test_who_closes_its_connection_is_gone_at_once() -> None:
     table = trained("a", "b", "c")
     table.membership.leave("b", "its connection closed", table.now)
     over = GangOverMessage(1, "b: its connection closed")
-    assert table.letters() == {"a": [over], "c": [over]}
+    assert table.messages() == {"a": [over], "c": [over]}
     table.ready("a", step=5, failed=True)
     assert not any(
-        isinstance(x, GangFormedMessage) for each in table.letters().values() for x in each
+        isinstance(x, GangFormedMessage) for each in table.messages().values() for x in each
     )
     table.ready("c", step=6, failed=True)
     formed = table.formed()
@@ -136,14 +136,14 @@ def test_who_closes_its_connection_is_gone_at_once() -> None:
 def test_who_is_silent_is_gone_soon_and_new_when_it_wakes() -> None:
     table = trained("a", "b")
     table.wait(1.5, "a")
-    assert table.letters() == {"a": [GangOverMessage(1, "b: no heartbeat for 1.2 s")]}
+    assert table.messages() == {"a": [GangOverMessage(1, "b: no heartbeat for 1.2 s")]}
     table.ready("a", step=9, failed=True)
     assert table.formed().members == ("a",)
     table.membership.beat("a", TrainerProgress(2, 10), table.now)
     table.come("b", standing=TrainerProgress(1, 8), generation=1, gang=("a", "b"))
-    assert table.letters() == {"b": [GangOverMessage(1, "the others went on without you")]}
+    assert table.messages() == {"b": [GangOverMessage(1, "the others went on without you")]}
     table.membership.ready("b", ReadyMessage(TrainerProgress(1, 8), failed=True), table.now)
-    assert table.letters() == {"a": [JoinPendingMessage("b joined")]}
+    assert table.messages() == {"a": [JoinPendingMessage("b joined")]}
     table.ready("a", step=11)
     formed = table.formed()
     assert formed.members == ("a", "b")
@@ -154,7 +154,7 @@ def test_the_state_of_who_was_left_behind_counts_for_nothing() -> None:
     table = trained("a", "b")
     table.wait(1.5, "a")
     table.ready("a", step=9, failed=True)
-    table.letters()
+    table.messages()
     table.membership.beat("a", TrainerProgress(2, 10), table.now)
     table.membership.leave("a", "killed", table.now)
     table.come("b", standing=TrainerProgress(1, 8), expected=1)
@@ -164,22 +164,22 @@ def test_the_state_of_who_was_left_behind_counts_for_nothing() -> None:
 def test_a_joiner_waits_for_a_step_to_end() -> None:
     table = trained("a", "b")
     table.come("c")
-    assert table.letters() == {
+    assert table.messages() == {
         "a": [JoinPendingMessage("c joined")],
         "b": [JoinPendingMessage("c joined")],
     }
     table.ready("a", step=6)
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.ready("b", step=6)
     formed = table.formed()
     assert formed.members == ("a", "b", "c")
     assert (formed.source, formed.aligned) == (0, False)
 
 
-def test_who_leaves_by_agreement_disturbs_nobody() -> None:
+def test_who_leaves_by_agreement_disturbs_no_one() -> None:
     table = trained("a", "b", "c")
     table.membership.leave("a", "it left", table.now, agreed=True)
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.ready("b", "c", step=6)
     formed = table.formed()
     assert formed.members == ("b", "c")
@@ -218,16 +218,16 @@ def adopting(*names: str) -> Table:
     """A membership that starts again, to which some of a gang of two have come back."""
     table = Table()
     table.come(*names, standing=TrainerProgress(7, 40), generation=7, gang=("a", "b"))
-    assert table.letters() == {}
+    assert table.messages() == {}
     return table
 
 
-def test_a_membership_that_starts_anew_adopts_the_gang_that_runs() -> None:
+def test_a_restarted_membership_adopts_the_gang_that_runs() -> None:
     table = adopting("a", "b")
     assert table.membership.generation == 7
     assert table.membership.gang == ("a", "b")
     table.come("c")
-    assert table.letters() == {
+    assert table.messages() == {
         "a": [JoinPendingMessage("c joined")],
         "b": [JoinPendingMessage("c joined")],
     }
@@ -241,25 +241,25 @@ def test_an_adopted_gang_hears_of_who_waited_before_it_came_back() -> None:
     table = Table()
     table.come("c", expected=2)
     table.come("a", standing=TrainerProgress(7, 40), generation=7, gang=("a",))
-    assert table.letters() == {"a": [JoinPendingMessage("c joined")]}
+    assert table.messages() == {"a": [JoinPendingMessage("c joined")]}
 
 
 def test_an_adopted_gang_is_over_where_a_member_does_not_come_back() -> None:
     table = adopting("a")
     table.wait(1.75, "a")
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.wait(0.25, "a")
-    assert table.letters() == {"a": [GangOverMessage(7, "b: did not join again")]}
+    assert table.messages() == {"a": [GangOverMessage(7, "b: did not join again")]}
     table.ready("a", step=40, failed=True)
     assert table.formed().members == ("a",)
     table.wait(3.0, "a")
-    assert table.letters() == {}
+    assert table.messages() == {}
 
 
 def test_an_adopted_gang_is_over_where_a_member_comes_back_out_of_it() -> None:
     table = adopting("a")
     table.come("b", standing=TrainerProgress(7, 40), generation=7)
-    assert table.letters() == {"a": [GangOverMessage(7, "it broke at b")]}
+    assert table.messages() == {"a": [GangOverMessage(7, "it broke at b")]}
     table.ready("a", step=40, failed=True)
     assert table.formed().members == ("a", "b")
 
@@ -269,7 +269,7 @@ def test_a_gang_whose_state_a_member_has_not_taken_up_yet_is_over_all_the_same()
     table.come("a", standing=TrainerProgress(8, 40), generation=8, gang=("a", "b"))
     table.come("b", standing=TrainerProgress(7, 40), generation=8, gang=("a", "b"))
     over = GangOverMessage(8, "the others went on without you")
-    assert table.letters() == {"a": [over], "b": [over]}
+    assert table.messages() == {"a": [over], "b": [over]}
 
 
 def test_a_gang_of_none_is_formed_like_the_first() -> None:
@@ -277,14 +277,14 @@ def test_a_gang_of_none_is_formed_like_the_first() -> None:
     table.membership.leave("a", "killed", table.now)
     table.membership.leave("b", "killed", table.now)
     table.come("c", expected=2)
-    assert table.letters() == {}
+    assert table.messages() == {}
     table.come("d", expected=2)
     formed = table.formed()
     assert (formed.generation, formed.source) == (2, None)
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"kind": "hello"}', b'{"kind": 3}', b"\xff"])
-def test_nonsense_is_no_letter(line: bytes) -> None:
+def test_nonsense_is_no_message(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         decode(line)
 
@@ -294,7 +294,7 @@ def test_nonsense_is_no_letter(line: bytes) -> None:
     [{"member": ["a"]}, {"standing": {"generation": "x"}}, {"gang": 5}, {"most": None}],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_who_says_what_no_letter_holds_ends_no_membership(wrong: dict[str, Any]) -> None:
+def test_an_unknown_message_ends_no_membership(wrong: dict[str, Any]) -> None:
     server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=0.0)).start()
     with knock(server) as link:
         fields = json.loads(encode(JoinMessage("a", "a:1", TrainerProgress(), most=8, expected=1)))
@@ -305,12 +305,12 @@ def test_who_says_what_no_letter_holds_ends_no_membership(wrong: dict[str, Any])
     server.close()
 
 
-def test_a_letter_survives_the_way() -> None:
-    for letter in (
+def test_a_message_survives_the_way() -> None:
+    for message in (
         JoinMessage("a", "h:1", TrainerProgress(2, 3), conditions=("threads=1",), gang=("a", "b")),
         GangFormedMessage(3, ("a", "b"), 0, True, "h:1", (("threads=1",), ())),
     ):
-        assert decode(encode(letter)) == letter
+        assert decode(encode(message)) == message
 
 
 def talk(server: MembershipServer, name: str) -> socket.socket:
@@ -324,9 +324,9 @@ def test_the_server_forms_a_gang_and_forgets_who_hangs_up_or_talks_nonsense() ->
     server = MembershipServer(Membership(silent_s=PATIENCE_S, settle_s=PATIENCE_S)).start()
     first, second = talk(server, "a"), talk(server, "b")
     for link in (first, second):
-        letter = decode(link.makefile("rb").readline())
-        assert isinstance(letter, GangFormedMessage)
-        assert set(letter.members) == {"a", "b"}
+        message = decode(link.makefile("rb").readline())
+        assert isinstance(message, GangFormedMessage)
+        assert set(message.members) == {"a", "b"}
         link.sendall(encode(HeartbeatMessage(TrainerProgress(1, 0))))
     second.sendall(b"nonsense\n")
     assert isinstance(decode(first.makefile("rb").readline()), GangOverMessage)
@@ -355,7 +355,7 @@ def knock(server: MembershipServer) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
-def hello(link: socket.socket) -> None:
+def send_join(link: socket.socket) -> None:
     link.sendall(encode(JoinMessage("stranger", "s:1", TrainerProgress(), most=8, expected=1)))
 
 
@@ -365,9 +365,9 @@ def test_who_knows_the_secret_joins_and_is_answered_by_who_knows_it(
     with knock(guarded) as link:
         _, answer = authenticate(link, KEY, {"op": "join"})
         assert answer == {"ok": True}
-        hello(link)
-        letter = decode(link.makefile("rb").readline())
-        assert isinstance(letter, GangFormedMessage)
+        send_join(link)
+        message = decode(link.makefile("rb").readline())
+        assert isinstance(message, GangFormedMessage)
         assert guarded.members == ("stranger",)
 
 
@@ -402,7 +402,7 @@ def test_a_generation_that_is_not_known_yet_is_reported_to_come_again(
 
 def test_who_knows_no_secret_at_all_learns_nothing(guarded: MembershipServer) -> None:
     with knock(guarded) as link:
-        hello(link)
+        send_join(link)
         assert list(receive_frame(link)) == ["nonce"]
         assert "refused" in receive_frame(link)
         assert_shut(link)
@@ -416,7 +416,7 @@ def drip(link: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_who_dawdles_over_its_letter_is_hung_up_on(
+def test_a_slow_sender_is_hung_up_on(
     guarded: MembershipServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wire, "HANDSHAKE_TIMEOUT_S", 0.2)
@@ -445,7 +445,7 @@ def test_an_answer_that_was_overheard_opens_nothing(guarded: MembershipServer) -
 def assert_shut(link: socket.socket) -> None:
     """Whatever is said now reaches nobody."""
     with contextlib.suppress(OSError):
-        hello(link)
+        send_join(link)
         assert link.recv(100) == b""
 
 

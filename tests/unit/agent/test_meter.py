@@ -71,12 +71,12 @@ class FakeNvml:
         return value
 
 
-def zone(root: Path, name: str, label: str, uj: int, most_uj: int = 1_000_000_000) -> Path:
+def zone(root: Path, name: str, label: str, uj: int, max_uj: int = 1_000_000_000) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "name").write_text(f"{label}\n")
     (folder / "energy_uj").write_text(f"{uj}\n")
-    (folder / "max_energy_range_uj").write_text(f"{most_uj}\n")
+    (folder / "max_energy_range_uj").write_text(f"{max_uj}\n")
     return folder / "energy_uj"
 
 
@@ -97,7 +97,7 @@ def test_the_energy_counters_of_all_gpus_are_added() -> None:
     assert (sample.utilization, sample.memory_share) == (0.75, 0.5)
 
 
-def test_a_counter_that_began_anew_takes_nothing_back() -> None:
+def test_a_counter_that_was_reset_subtracts_nothing() -> None:
     board = Board(mj=5_000)
     meter = GpuMeter(FakeNvml(board))
     joules(meter, 0.0)
@@ -147,7 +147,7 @@ def test_packages_and_their_memory_count_once(tmp_path: Path) -> None:
 
 
 def test_a_counter_that_wraps_around_goes_on(tmp_path: Path) -> None:
-    counter = zone(tmp_path, "intel-rapl:0", "package-0", 90, most_uj=100)
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 90, max_uj=100)
     meter = RaplMeter([counter.parent])
     counter.write_text("20\n")
     assert joules(meter, 1.0) == pytest.approx(30e-6)

@@ -95,7 +95,7 @@ def test_aws_rebalance_is_a_warning_only(metadata: FakeMetadata, started: Start)
     assert source.notice() is None
 
 
-def test_aws_token_that_ran_out_is_fetched_anew(metadata: FakeMetadata, started: Start) -> None:
+def test_an_expired_aws_token_is_fetched_again(metadata: FakeMetadata, started: Start) -> None:
     source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(lambda: metadata.tokens_given)
     metadata.token = "second"
@@ -104,7 +104,7 @@ def test_aws_token_that_ran_out_is_fetched_anew(metadata: FakeMetadata, started:
     assert metadata.tokens_given >= 2
 
 
-def test_aws_that_is_down_or_fails_is_trouble_and_no_notice(
+def test_aws_that_is_down_or_fails_is_a_failure_and_no_notice(
     metadata: FakeMetadata, started: Start
 ) -> None:
     metadata.status = 500
@@ -197,7 +197,7 @@ def test_google_maintenance_that_migrates_is_a_warning_and_one_that_ends_a_notic
     assert notice.action == "stop"
 
 
-def test_google_that_fails_is_trouble(metadata: FakeMetadata, started: Start) -> None:
+def test_google_that_fails_is_a_failure(metadata: FakeMetadata, started: Start) -> None:
     metadata.status = 503
     source = started(GcpNoticeSource(FAST_S, metadata.url))
     until(source.error)
@@ -228,9 +228,9 @@ def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
     assert named.path == tmp_path / "a:b"
     assert isinstance(notice_source("aws"), AwsNoticeSource)
     assert isinstance(notice_source("gcp:120"), GcpNoticeSource)
-    nobody = notice_source("none")
-    assert isinstance(nobody, NoNotices)
-    assert nobody.notice() is None
+    no_one = notice_source("none")
+    assert isinstance(no_one, NoNotices)
+    assert no_one.notice() is None
     for wrong in ("", "file:", "aws:x", "azure", "gcp:soon"):
         with pytest.raises(ValueError, match="not a source of notices"):
             notice_source(wrong)

@@ -44,7 +44,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNvidiaSmi:
     return fake
 
 
-def test_a_limit_is_set_on_every_gpu_told_and_taken_off(
+def test_a_limit_is_set_on_every_gpu_reported_and_removed(
     tool: FakeNvidiaSmi, tmp_path: Path
 ) -> None:
     limit = PowerLimiter(tmp_path)

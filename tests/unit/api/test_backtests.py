@@ -218,7 +218,9 @@ def test_what_cannot_be_done(job: co.Job, market: co.Market, tmp_path: Path) -> 
         co.backtest(job, "cheapest", [market, replace(market)])
 
 
-def test_markets_of_one_name_are_told_apart_by_their_files(job: co.Job, market: co.Market) -> None:
+def test_markets_of_one_name_are_distinguished_by_their_files(
+    job: co.Job, market: co.Market
+) -> None:
     both = [replace(market, path=Path(name)) for name in ("a.parquet", "b.parquet")]
     result = co.backtest(job, "cheapest", both, by="market")
     assert {each.group for each in result.summaries} == {"a.parquet", "b.parquet"}

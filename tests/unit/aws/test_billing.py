@@ -120,10 +120,10 @@ def test_a_spot_node_pays_the_price_of_each_hour(
 
 
 def test_on_demand_pays_its_list_price_and_a_block_nothing_more() -> None:
-    firm = node(5400, pool=SPOT.with_capacity_type(CapacityType.ON_DEMAND), usd=4.0)
-    bill = compute_bill(firm, ())
+    uninterruptible = node(5400, pool=SPOT.with_capacity_type(CapacityType.ON_DEMAND), usd=4.0)
+    bill = compute_bill(uninterruptible, ())
     assert bill is not None
-    assert charged_micros(firm, bill) == 6_000_000
+    assert charged_micros(uninterruptible, bill) == 6_000_000
     reserved = node(5400, pool=SPOT.with_capacity_type(CapacityType.RESERVED))
     bill = compute_bill(reserved, ())
     assert bill is not None

@@ -226,7 +226,7 @@ def _no_lifecycle(call: Call, forward: Forward) -> Reply:
     return forward(call)
 
 
-def test_whoever_may_not_see_the_lifecycle_rules_is_reported_them(fit: Account) -> None:
+def test_missing_permission_for_lifecycle_rules_is_reported(fit: Account) -> None:
     versioned = {"Status": "Enabled"}
     fit.cloud.client("s3").put_bucket_versioning(Bucket="runs", VersioningConfiguration=versioned)
     fit.cloud.faults.on("s3", "GET", _no_lifecycle)

@@ -34,7 +34,7 @@ ALWAYS_ALLOWED = frozenset({"sts:GetCallerIdentity"})
 QUEUES = {"us-east-1": "https://sqs.us-east-1.amazonaws.com/123456789012/interruptions"}
 OWNED, TAGGED = {"aws:ResourceTag/costopt:owner": "me"}, {"aws:RequestTag/costopt:owner": "me"}
 CALL = re.compile(r"map_errors\(\s*\"([a-z0-9-]+:[A-Z][A-Za-z]+)\"")
-MOST_CHARACTERS = 6144
+MAX_CHARACTERS = 6144
 """A managed policy's limit, without white space (IAM User Guide, "IAM quotas")."""
 
 
@@ -269,4 +269,4 @@ def test_nodes_read_the_secrets_and_images_that_are_named_and_no_others() -> Non
 
 def test_policies_are_small_enough_for_iam() -> None:
     for policy in (daemon(), node_policy(STORE), job_policy(STORE, "a")):
-        assert len(json.dumps(policy, separators=(",", ":"))) < MOST_CHARACTERS
+        assert len(json.dumps(policy, separators=(",", ":"))) < MAX_CHARACTERS

@@ -191,7 +191,7 @@ def test_an_advisor_that_says_nothing_leaves_the_hazard_unknown(cloud: Cloud, bo
     assert SpotAdvisor(cloud.endpoint + ADVISOR).hazard_per_hour("us-east-1", "x.y", NOW) is None
 
 
-def test_a_label_nobody_knows_is_no_bucket(cloud: Cloud) -> None:
+def test_an_unknown_label_is_no_bucket(cloud: Cloud) -> None:
     cloud.listed.advisor = (
         b'{"ranges": [{"index": 0, "label": "rarely", "max": 5}],'
         b'"spot_advisor": {"r": {"Linux": {"a.b": {"s": 1, "r": 0}, "c.d": {"s": 1, "r": 9}}}}}'

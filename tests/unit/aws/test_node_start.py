@@ -30,7 +30,7 @@ from tests.support.market_fixtures import training_job
 
 NODE = "i-0123456789abcdef0"
 BUCKET = "runs"
-MOST_BYTES = 16 * 1024
+MAX_BYTES = 16 * 1024
 EMPTY = Payload(
     job="job",
     store=f"s3://{BUCKET}/a",
@@ -186,7 +186,7 @@ def test_user_data_is_small_the_same_each_time_and_holds_no_secrets() -> None:
     assert text == user_data(
         EMPTY, region="eu-west-1", endpoint="https://s3.eu-west-1.amazonaws.com"
     )
-    assert len(text.encode()) < MOST_BYTES
+    assert len(text.encode()) < MAX_BYTES
     assert text.startswith("#!/usr/bin/env python3\n")
     for word in ("AKIA", "aws_secret", "password"):
         assert word not in text

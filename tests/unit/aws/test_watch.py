@@ -110,15 +110,15 @@ def test_a_notice_that_comes_to_nothing_lapses(account: NewAccount) -> None:
     assert not account.provider.notices("me")
 
 
-def test_the_time_of_a_strike_nobody_announced_comes_from_its_event(account: NewAccount) -> None:
+def test_the_time_of_an_unannounced_interruption_comes_from_its_event(account: NewAccount) -> None:
     node_id = _launched(account)
     account.clock.sleep(100)
-    struck_at = account.clock.now()
-    account.cloud.strike(node_id)
+    ended_at = account.clock.now()
+    account.cloud.reclaim(node_id)
     account.clock.sleep(50)
     account.provider.notices("me")
     (node,) = account.provider.nodes("me")
-    assert (node.ended_at, node.end_cause) == (struck_at, EndCause.INTERRUPTED)
+    assert (node.ended_at, node.end_cause) == (ended_at, EndCause.INTERRUPTED)
     assert "SpotInstanceTermination" in node.message
 
 
@@ -169,7 +169,7 @@ def test_in_its_first_hour_a_noticed_node_is_left_to_ec2(account: NewAccount) ->
     account.provider.terminate(node_id)
     assert account.cloud.alive() == [node_id]
     account.clock.sleep(120)
-    account.cloud.strike(node_id)
+    account.cloud.reclaim(node_id)
     (node,) = account.provider.nodes("me")
     assert node.end_cause is EndCause.INTERRUPTED
 
@@ -201,7 +201,7 @@ def test_a_silent_region_keeps_its_nodes_and_is_named(account: NewAccount) -> No
     account.provider.nodes("me")
     account.cloud.faults.on("ec2", "*", drop, region="us-west-2")
     account.cloud.interrupt(here)
-    account.cloud.strike(here)
+    account.cloud.reclaim(here)
     nodes = {node.node_id: node.state for node in account.provider.nodes("me")}
     assert nodes == {here: NodeState.ENDED, there.node_id: NodeState.RUNNING}
     assert account.provider.unreachable_regions() == {"us-west-2"}

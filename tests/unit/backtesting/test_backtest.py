@@ -61,7 +61,7 @@ def _powers() -> Powers:
     return Powers()
 
 
-def bench_on(record: MarketHistory) -> BacktestConfig:
+def config_on(record: MarketHistory) -> BacktestConfig:
     return BacktestConfig({record.name: record}, Machines(), _powers, NoHazard)
 
 
@@ -128,7 +128,7 @@ def figures_of(scores: Iterable[tuple[Trial, Score]]) -> dict[tuple[Window, str]
 def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
     record = recorded()
     trials = every_trial(record, 3)
-    scores = figures_of(backtest(bench_on(record), trials, run_here))
+    scores = figures_of(backtest(config_on(record), trials, run_here))
     assert list(scores) == [(trial.window, trial.label) for trial in trials]
     for (window, _), score in scores.items():
         best = scores[window, OPTIMUM]
@@ -136,14 +136,14 @@ def test_one_score_per_window_and_policy_and_none_below_the_optimum() -> None:
         assert score.usd is not None
         assert best.usd is not None
         assert score.usd >= best.usd - 1e-5
-    assert scores == figures_of(backtest(bench_on(record), trials, run_here))
+    assert scores == figures_of(backtest(config_on(record), trials, run_here))
 
 
 def test_two_processes_score_as_one_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
-    assert figures_of(run_in_processes(bench_on(record), trials, 2)) == figures_of(
-        run_here(bench_on(record), trials)
+    assert figures_of(run_in_processes(config_on(record), trials, 2)) == figures_of(
+        run_here(config_on(record), trials)
     )
 
 
@@ -152,12 +152,12 @@ def test_what_goes_wrong_in_a_process_is_reported_with_its_hint() -> None:
     too_late = Window(record.name, shift_job(JOB, after(39 * HOUR_S)))
     trials = [Trial(too_late, rules("on_demand")), Trial(too_late, rules("greedy_spot"))]
     with pytest.raises(MarketError, check=has_code("outside_market")) as caught:
-        list(run_in_processes(bench_on(record), trials, 2))
+        list(run_in_processes(config_on(record), trials, 2))
     assert caught.value.hint
 
 
-def run_here(bench: BacktestConfig, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
-    return run_in_processes(bench, trials, 1)
+def run_here(config: BacktestConfig, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Score]]:
+    return run_in_processes(config, trials, 1)
 
 
 def test_every_start_is_tried_with_every_start_up_time() -> None:
@@ -216,8 +216,8 @@ def test_a_policy_that_is_a_baseline_is_not_tried_twice() -> None:
     assert len(with_baselines([first, policy], first)) == 4
     elsewhere = replace(policy, limits=replace(policy.limits, regions=("eu-north-1",)))
     assert len(with_baselines([first, elsewhere], first)) == 5
-    dearer = replace(policy, objective=Objective(usd_per_kwh=1.0))
-    assert len(with_baselines([first, dearer], first)) == 5
+    more_expensive = replace(policy, objective=Objective(usd_per_kwh=1.0))
+    assert len(with_baselines([first, more_expensive], first)) == 5
 
 
 def test_a_pool_that_was_never_observed_does_not_count_as_a_gap() -> None:

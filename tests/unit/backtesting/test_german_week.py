@@ -43,8 +43,8 @@ def carbon(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(carbon: Path, clean: frozenset[datetime]) -> dict[str, ReplayResult]:
     """Both policies, counted by the hour."""
-    bench = config(carbon, clean)
-    return {name: bench.rehearse(trial(name)) for name in ("at_once", "shifted")}
+    backtest = config(carbon, clean)
+    return {name: backtest.rehearse(trial(name)) for name in ("at_once", "shifted")}
 
 
 @pytest.mark.parametrize("name", ["at_once", "shifted"])

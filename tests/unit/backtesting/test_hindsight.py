@@ -194,9 +194,9 @@ def test_it_keeps_to_the_policy_s_capacity_types() -> None:
     job, history = _plain()
     safe_only = rules("on_demand", limits=Limits(capacity_types=(CapacityType.ON_DEMAND,)))
     cheap = hindsight_usd(job, POLICY, history, Machines())
-    dear = hindsight_usd(job, safe_only, history, Machines())
+    expensive = hindsight_usd(job, safe_only, history, Machines())
     assert cheap == pytest.approx(2.0 * 3 / 6)
-    assert dear == pytest.approx(8.0 * 3 / 6)
+    assert expensive == pytest.approx(8.0 * 3 / 6)
 
 
 def test_it_is_not_defined_where_no_run_is_in_time() -> None:
@@ -231,7 +231,7 @@ class Trying:
     job: Job
     tick_s: float
 
-    def least_usd(self) -> float:
+    def lowest_usd(self) -> float:
         """Of all runs in time."""
         return self._least(0, None, False, 0.0, 0.0)
 
@@ -347,7 +347,7 @@ def test_gangs_of_several_sizes(
     job = _elastic(work, len(pair), startup_s, restore_s)
     spot, safe = [a for a, _ in pair], [b for _, b in pair]
     gangs = _gangs_in(SPOT_A, spot, (1.0, 1.6)) + _gangs_in(SAFE, safe, (1.0, 1.6))
-    expected = Trying(gangs, job, GRID_S).least_usd()
+    expected = Trying(gangs, job, GRID_S).lowest_usd()
     best = hindsight_optimum(
         job, POLICY, _record({SPOT_A: spot, SAFE: safe}), Machines(), with_moments=True
     )
@@ -379,7 +379,7 @@ def test_stages_with_speeds_and_sizes_of_their_own(
     job = _elastic(1900.0, len(ticks), startup_s, 60.0, *phases)
     stage = (first[0], 0.0) if only_one else first
     gangs = _gangs_in(SPOT_A, ticks, stage, (1.0, 1.6))
-    expected = Trying(gangs, job, GRID_S).least_usd()
+    expected = Trying(gangs, job, GRID_S).lowest_usd()
     best = hindsight_optimum(job, POLICY, _record({SPOT_A: ticks}), Machines())
     if best is None:
         assert not math.isfinite(expected)
@@ -413,7 +413,7 @@ def test_capacity_that_goes_within_a_tick(
             for ((free, price), _), lived in zip(pairs, lives, strict=True)
         ]
         gangs.append(Gang(SPOT_A, nodes, usd, lives, (1.0, 1.6)[nodes - 1 : nodes], [True]))
-    expected = Trying(gangs, job, DEFAULT_TICK_S).least_usd()
+    expected = Trying(gangs, job, DEFAULT_TICK_S).lowest_usd()
     best = hindsight_optimum(job, POLICY, history, Machines())
     if best is None:
         assert not math.isfinite(expected)

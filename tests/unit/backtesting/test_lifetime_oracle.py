@@ -42,7 +42,7 @@ def _record(**until_s: float) -> MarketHistory:
 def _choice(record: MarketHistory, *pools: Pool, on: Pool | None = None, now_s: float = 0) -> str:
     offers = [offer(pool, 8.0 if pool == SAFE else 2.0) for pool in pools]
     nodes = () if on is None else nodes_in(on)
-    view = look(_job(), offers, nodes=nodes, now_s=now_s, firm_s=600.0, done=1.0)
+    view = look(_job(), offers, nodes=nodes, now_s=now_s, uninterruptible_s=600.0, done=1.0)
     targets = only(LifetimeOracle(record).decide(view)).targets
     return str(targets[0].pool) if targets else "wait"
 

@@ -106,18 +106,20 @@ def test_a_run_goes_on_learning_where_the_past_ended() -> None:
         strategy, _hazards()
     )
     known = {tuple(key) for key, _ in lifetimes.to_json()}
-    bench = BacktestConfig(
+    config = BacktestConfig(
         {record.name: record}, Machines(), _powers, _hazards, trial_strategy=lambda _: strategy
     )
-    bench.score(Trial(Window(record.name, JOB), rules("adaptive")))
+    config.score(Trial(Window(record.name, JOB), rules("adaptive")))
     assert known == {KEY}
     assert {tuple(key) for key, _ in lifetimes.to_json()} - known == {("job", str(SPOT_B), 1)}
 
 
 def test_pools_that_the_policy_refuses_are_not_looked_at() -> None:
     lifetimes = LifetimeModel()
-    firm = replace(rules("adaptive"), limits=Limits(capacity_types=(CapacityType.ON_DEMAND,)))
-    past = PriorObservation(JOB, firm, _recorded(), Machines(), math.inf)
+    uninterruptible = replace(
+        rules("adaptive"), limits=Limits(capacity_types=(CapacityType.ON_DEMAND,))
+    )
+    past = PriorObservation(JOB, uninterruptible, _recorded(), Machines(), math.inf)
     past.teach(AdaptiveStrategy(lifetimes=lifetimes), _hazards())
     assert lifetimes == LifetimeModel()
 
@@ -133,7 +135,7 @@ def test_a_trial_with_the_past_is_another_trial() -> None:
     trial = Trial(Window(record.name, JOB), rules("adaptive"))
     assert TrialKeys(cold, "").of(trial) != TrialKeys(warm, "").of(trial)
     assert warm.score(trial) == warm.score(trial)
-    first, knowing = (bench.rehearse(trial, explain=True).events for bench in (cold, warm))
+    first, knowing = (config.rehearse(trial, explain=True).events for config in (cold, warm))
     assert first != knowing
     assert warm.score(trial).on_time is True
     greedy = Trial(trial.window, rules("greedy_spot"))

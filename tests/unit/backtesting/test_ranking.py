@@ -105,10 +105,12 @@ def test_a_single_window_has_no_interval() -> None:
 def test_a_paired_difference_is_over_the_windows_that_both_have() -> None:
     hard = [100.0 * hour for hour in range(1, 21)]
     pairs = [(Trial(_window(h), NAMED), _score(usd)) for h, usd in enumerate(hard)]
-    dearer = replace(FIRST, name="dearer")
-    pairs += [(Trial(_window(h), dearer), _score(usd + 9 + h % 3)) for h, usd in enumerate(hard)]
+    more_expensive = replace(FIRST, name="dearer")
     pairs += [
-        (Trial(_window(99), dearer), _score(1.0)),
+        (Trial(_window(h), more_expensive), _score(usd + 9 + h % 3)) for h, usd in enumerate(hard)
+    ]
+    pairs += [
+        (Trial(_window(99), more_expensive), _score(1.0)),
         (Trial(_window(98), NAMED), Score(usd=None)),
     ]
     random.Random(3).shuffle(pairs)

@@ -19,7 +19,7 @@ from tests.support.errors import has_code
 from tests.support.market_fixtures import after
 from tests.unit.backtesting.test_backtest import (
     JOB,
-    bench_on,
+    config_on,
     every_trial,
     figures_of,
     recorded,
@@ -65,8 +65,8 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_ray_scores_as_this_process_does() -> None:
     record = recorded()
     trials = every_trial(record, 2)
-    bench = bench_on(record)
-    assert figures_of(run_on_ray(bench, trials, LOCAL, 2)) == figures_of(run_here(bench, trials))
+    config = config_on(record)
+    assert figures_of(run_on_ray(config, trials, LOCAL, 2)) == figures_of(run_here(config, trials))
 
 
 @pytest.mark.process
@@ -88,7 +88,7 @@ def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:
     record = recorded()
     too_late = Trial(Window(record.name, shift_job(JOB, after(39 * HOUR_S))), rules("on_demand"))
     with pytest.raises(MarketError, check=has_code("outside_market")) as caught:
-        list(run_on_ray(bench_on(record), [too_late], LOCAL, 1))
+        list(run_on_ray(config_on(record), [too_late], LOCAL, 1))
     assert caught.value.hint
 
 
@@ -98,4 +98,4 @@ def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:
 def test_a_cluster_that_does_not_answer_is_named() -> None:
     pytest.importorskip("ray")
     with pytest.raises(CostoptError, check=has_code("no_cluster")):
-        list(run_on_ray(bench_on(recorded()), [], "127.0.0.1:1"))
+        list(run_on_ray(config_on(recorded()), [], "127.0.0.1:1"))

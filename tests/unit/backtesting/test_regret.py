@@ -66,7 +66,7 @@ def _powers() -> Powers:
 def _score(history: MarketHistory, job: Job, strategy: Strategy, notice_s: float = 120.0) -> Score:
     """The run's score, whose categories sum to its dollars less those of the optimum."""
     policy = rules("greedy_spot")
-    bench = BacktestConfig(
+    config = BacktestConfig(
         {history.name: history},
         Machines(),
         _powers,
@@ -76,8 +76,8 @@ def _score(history: MarketHistory, job: Job, strategy: Strategy, notice_s: float
         regret_against=hindsight_policy(policy),
     )
     window = Window(history.name, job)
-    score = bench.score(Trial(window, policy))
-    best = bench.score(Trial(window, hindsight_policy(policy)))
+    score = config.score(Trial(window, policy))
+    best = config.score(Trial(window, hindsight_policy(policy)))
     assert score.usd is not None
     assert best.usd is not None
     assert score.regret_usd == pytest.approx(score.usd - best.usd, abs=1e-6)
@@ -138,10 +138,10 @@ def test_a_late_run_counts_what_made_it_late() -> None:
 
 def test_unknown_without_an_optimum_or_an_end() -> None:
     history, policy = _market([0]), rules("greedy_spot")
-    bench = BacktestConfig({history.name: history}, Machines(), _powers, NoHazard)
+    config = BacktestConfig({history.name: history}, Machines(), _powers, NoHazard)
     window = Window(history.name, _job(ticks=2))
-    assert bench.score(Trial(window, policy)).regret_usd is None
-    asked = replace(bench, regret_against=hindsight_policy(policy))
+    assert config.score(Trial(window, policy)).regret_usd is None
+    asked = replace(config, regret_against=hindsight_policy(policy))
     assert asked.score(Trial(window, policy)).regret_usd is None
 
 

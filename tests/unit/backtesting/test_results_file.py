@@ -123,7 +123,7 @@ class Counting:
         self.give_up_after = give_up_after
 
     def __call__(
-        self, bench: BacktestConfig, trials: Sequence[Trial]
+        self, config: BacktestConfig, trials: Sequence[Trial]
     ) -> Iterator[tuple[Trial, Score]]:
         for trial in trials:
             if len(self.ran) == self.give_up_after:
@@ -133,7 +133,7 @@ class Counting:
 
 
 RECORD = market([1] * 400, 600.0)
-BENCH = BacktestConfig({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
+CONFIG = BacktestConfig({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
 TRIALS = [
     Trial(Window(RECORD.name, replace(task(), start_at=after(0), startup_s=60.0 * n)), policy)
     for n in range(3)
@@ -142,12 +142,12 @@ TRIALS = [
 
 
 def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path) -> None:
-    path, keys = tmp_path / "r", TrialKeys(BENCH, "edition")
+    path, keys = tmp_path / "r", TrialKeys(CONFIG, "edition")
     first, second = Counting(give_up_after=4), Counting()
     with open_results_file(path) as file, pytest.raises(KeyboardInterrupt):
-        list(backtest(BENCH, TRIALS, first, file, keys))
+        list(backtest(CONFIG, TRIALS, first, file, keys))
     with open_results_file(path) as file:
-        scores = list(backtest(BENCH, TRIALS, second, file, keys))
+        scores = list(backtest(CONFIG, TRIALS, second, file, keys))
     assert first.ran == TRIALS[:4]
     assert second.ran == TRIALS[4:]
     assert [trial for trial, _ in scores] == TRIALS
@@ -157,19 +157,21 @@ def test_what_was_interrupted_goes_on_with_what_is_missing(tmp_path: Path) -> No
 def test_a_key_changes_with_all_that_decides_a_score() -> None:
     trial = TRIALS[0]
     other_market = BacktestConfig(
-        {RECORD.name: market([1] * 399, 600.0)}, Machines(), BENCH.powers, NoHazard
+        {RECORD.name: market([1] * 399, 600.0)}, Machines(), CONFIG.powers, NoHazard
     )
     keys = {
-        TrialKeys(BENCH, "edition").of(trial),
-        TrialKeys(BENCH, "another").of(trial),
+        TrialKeys(CONFIG, "edition").of(trial),
+        TrialKeys(CONFIG, "another").of(trial),
         TrialKeys(other_market, "edition").of(trial),
-        TrialKeys(replace(BENCH, notice_s=1.0), "edition").of(trial),
-        TrialKeys(replace(BENCH, tick_s=60.0), "edition").of(trial),
-        TrialKeys(replace(BENCH, account=Account((Quota("q", max_nodes=1),))), "edition").of(trial),
-        *(TrialKeys(BENCH, "edition").of(each) for each in TRIALS[1:]),
+        TrialKeys(replace(CONFIG, notice_s=1.0), "edition").of(trial),
+        TrialKeys(replace(CONFIG, tick_s=60.0), "edition").of(trial),
+        TrialKeys(replace(CONFIG, account=Account((Quota("q", max_nodes=1),))), "edition").of(
+            trial
+        ),
+        *(TrialKeys(CONFIG, "edition").of(each) for each in TRIALS[1:]),
     }
     assert len(keys) == 6 + len(TRIALS) - 1
-    assert TrialKeys(BENCH, "edition").of(trial) == TrialKeys(BENCH, "edition").of(TRIALS[0])
+    assert TrialKeys(CONFIG, "edition").of(trial) == TrialKeys(CONFIG, "edition").of(TRIALS[0])
 
 
 def test_each_line_is_json(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_the_clean_region_is_taken_where_the_tolerance_pays_for_it() -> None:
 
 @pytest.mark.slow
 def test_what_the_tolerance_does_not_pay_for_in_full_it_pays_for_in_part() -> None:
-    dear = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.2), always(SAFE, 2, 3.0))
-    cheapest, mixed = _run(dear, None, 0.1), _run(dear, "co2e", 0.1)
+    expensive = (always(SPOT_A, 2, 1.0), always(CLEAN, 2, 1.2), always(SAFE, 2, 3.0))
+    cheapest, mixed = _run(expensive, None, 0.1), _run(expensive, "co2e", 0.1)
     assert mixed.summary.on_time
     # A tenth of what was expected: interruptions that did not come are among it.
     assert 1.02 * cheapest.summary.usd < mixed.summary.usd <= 1.11 * cheapest.summary.usd

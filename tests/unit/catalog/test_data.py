@@ -394,5 +394,5 @@ def test_modelled_power_caps_lie_below_the_boards_own_limit() -> None:
         assert limit_w is None or float(row["cap_w"]) < limit_w
 
 
-def test_a_gpu_that_nobody_measured_has_no_caps() -> None:
+def test_an_unmeasured_gpu_has_no_caps() -> None:
     assert load_catalog().power_caps("H100-SXM5-80GB") == ()

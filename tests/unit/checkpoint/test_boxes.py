@@ -135,7 +135,7 @@ def test_each_box_is_written_once_and_replicas_are_balanced() -> None:
     assert max(loads) <= 1.02 * min(loads)
 
 
-def test_any_boxes_are_written_once_whoever_holds_them() -> None:
+def test_any_boxes_are_written_once_by_any_holder() -> None:
     draw = random.Random(4)
     for _ in range(50):
         ranks = draw.randint(1, 6)

@@ -169,10 +169,10 @@ def test_pruning_says_first_what_it_would_remove(uri: str) -> None:
     history.tag(names[1], "good")
     history.place.store.put("step-000000002.1.7/state.bin", b"cut short")
     history.place.store.put("step-000000006.1.0/state.bin", b"under way")
-    doomed = history.prune(RetentionPolicy(2), apply=False)
-    assert doomed == (names[2], "step-000000002.1.7", names[0])
+    noticed = history.prune(RetentionPolicy(2), apply=False)
+    assert noticed == (names[2], "step-000000002.1.7", names[0])
     assert len(history.list()) == 7
-    assert history.prune(RetentionPolicy(2), apply=True) == doomed
+    assert history.prune(RetentionPolicy(2), apply=True) == noticed
     assert line(uri) == [names[4], names[3], names[1]]
     assert [entry.name for entry in history.list() if entry.problem is None] == line(uri)
     commit(by, 6)
@@ -201,7 +201,7 @@ def test_what_a_delta_needs_is_kept_and_listed(uri: str) -> None:
     assert [entry.tags for entry in history.list()] == [()]
 
 
-def test_tags_are_not_moved_in_silence(uri: str) -> None:
+def test_tags_are_not_moved_unnoticed(uri: str) -> None:
     by = committer(uri)
     first, second = commit(by, 1), commit(by, 2)
     history = CheckpointHistory.open(uri)

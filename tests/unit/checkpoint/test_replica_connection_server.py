@@ -25,7 +25,7 @@ class Short(socket.socket):
         return link
 
 
-def test_one_that_cannot_be_accepted_keeps_nobody_else_out() -> None:
+def test_one_that_cannot_be_accepted_keeps_no_other_out() -> None:
     listener = Short(socket.AF_INET, socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", 0))
     listener.listen()

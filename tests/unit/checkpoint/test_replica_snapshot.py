@@ -35,7 +35,7 @@ def test_what_was_taken_while_the_newest_was_on_its_way_may_be_taken_up() -> Non
     assert mismatch_reason(taken(14, 995, parent="step-000000005.3.0"), HEAD, in_store()) is None
 
 
-def test_what_holds_the_same_bytes_as_the_newest_may_be_taken_up_whoever_took_it() -> None:
+def test_what_holds_the_same_bytes_as_the_newest_may_be_restored() -> None:
     assert mismatch_reason(taken(10, 990, writer="other", generation=2), HEAD, in_store()) is None
 
 
@@ -81,7 +81,7 @@ def test_a_first_snapshot_counts_before_anything_is_in_the_store() -> None:
     assert "newer" in str(mismatch_reason(taken(2, 10), empty, None))
 
 
-def test_it_comes_through_letters_as_it_was() -> None:
+def test_it_comes_through_messages_as_it_was() -> None:
     snapshot = taken(14, 1010)
     assert Snapshot.decode(snapshot.encode()) == snapshot
     torn = {**snapshot.encode(), "manifest": snapshot.encode()["manifest"][:-9]}

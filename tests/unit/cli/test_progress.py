@@ -44,7 +44,7 @@ def test_what_is_long_says_how_much_is_left() -> None:
     assert Work(0.5).lines(100, first_line_s=2.0)[0] == "11 of 100 runs, about 44 s left"
 
 
-def test_few_long_items_are_not_waited_for_in_silence() -> None:
+def test_few_long_items_are_waited_for_with_progress() -> None:
     assert Work(20.0).lines(5)[0] == "2 of 5 runs, about 1 min left"
 
 

@@ -49,7 +49,7 @@ def test_the_next_controller_knows_the_same(tmp_path: Path) -> None:
     assert second.knows() == first.knows()
 
 
-def test_a_run_that_begins_anew_knows_nothing(tmp_path: Path) -> None:
+def test_a_run_that_begins_from_scratch_knows_nothing(tmp_path: Path) -> None:
     first = Controller(tmp_path)
     first.watch()
     first.learned.save(NOW)

@@ -296,7 +296,7 @@ def test_drained_means_asked_and_no_trainer_left(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'{"schema": 9}', b'{"schema": 1}'])
-def test_a_torn_letter_reads_as_none(desk: Desk, text: bytes) -> None:
+def test_a_torn_message_reads_as_none(desk: Desk, text: bytes) -> None:
     desk.mailbox.store.put("jobs/j/gang.json", text)
     desk.mailbox.store.put("jobs/j/nodes/n1/heartbeat.json", text)
     desk.mailbox.store.put("jobs/j/failures/000000001.json", text)
@@ -319,8 +319,8 @@ def test_a_node_that_writes_nonsense_is_silent_at_the_worst(
     desk.say(node_id="n1")
     desk.say(node_id="n2")
     key = "jobs/j/nodes/n1/heartbeat.json"
-    letter = json.loads(desk.mailbox.store.get(key) or b"") | {name: value}
-    desk.mailbox.store.put(key, json.dumps(letter).encode())
+    message = json.loads(desk.mailbox.store.get(key) or b"") | {name: value}
+    desk.mailbox.store.put(key, json.dumps(message).encode())
     reports = [report.node_id for report in desk.runtime.node_reports(JOB)]
     meters_only = name == "meters"
     assert desk.state() is (GangState.TRAINING if meters_only else GangState.STARTING)
@@ -340,7 +340,7 @@ def test_a_gang_awaits_those_before_it_that_may_still_be_saving(desk: Desk) -> N
     assert tuple(standing.former) == (), "who stays hands over"
 
 
-def test_a_gang_awaits_nobody_who_is_silent(desk: Desk) -> None:
+def test_a_gang_waits_for_no_unreachable_node(desk: Desk) -> None:
     desk.say(node_id="n1")
     assert desk.state() is GangState.STARTING
     desk.clock.now_s += 100
@@ -457,9 +457,9 @@ def test_a_gang_is_elastic_unless_its_shard_groups_span_nodes(
     assert (gang.elastic, gang.is_sharded) == (elastic, is_sharded)
 
 
-@pytest.mark.parametrize("letter", ["gang.json", "nodes/n1/heartbeat.json", "checkpoints/x.json"])
-def test_what_no_agent_writes_is_not_read(desk: Desk, tmp_path: Path, letter: str) -> None:
-    path = tmp_path / "jobs" / "j" / letter
+@pytest.mark.parametrize("message", ["gang.json", "nodes/n1/heartbeat.json", "checkpoints/x.json"])
+def test_what_no_agent_writes_is_not_read(desk: Desk, tmp_path: Path, message: str) -> None:
+    path = tmp_path / "jobs" / "j" / message
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(10 << 30)
@@ -467,7 +467,7 @@ def test_what_no_agent_writes_is_not_read(desk: Desk, tmp_path: Path, letter: st
         desk.runtime.progress(JOB, NOW)
 
 
-def test_of_very_many_letters_the_newest_are_read(
+def test_of_very_many_messages_the_newest_are_read(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(1, 6):
@@ -480,7 +480,7 @@ def test_of_very_many_letters_the_newest_are_read(
         desk.runtime.checkpoints(JOB, 0.0)
 
 
-def test_thousands_of_letters_are_read_little_by_little_and_once(
+def test_thousands_of_messages_are_read_little_by_little_and_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for step in range(1, 8):

@@ -26,7 +26,7 @@ class Tells(StubProvider):
         return self._quotas
 
 
-def test_quotas_of_all_that_tell_are_joined_and_failures_told() -> None:
+def test_quotas_of_all_that_report_are_joined_and_failures_reported() -> None:
     a, b, error = Quota("a"), Quota("b"), ForbiddenError("may not look")
     reported, failures = provider_quotas(
         [Tells(a), StubProvider(), Tells(error=error), Tells(b)], NOW

@@ -120,11 +120,11 @@ def test_a_tenant_without_prefixes_has_its_folder_in_the_store_alone() -> None:
     assert "red" not in hint
 
 
-def test_an_account_without_tenants_parts_nobody() -> None:
+def test_an_account_without_tenants_separates_none() -> None:
     assert read(job("s3://anywhere/llm"), Account()).name == "llm"
 
 
-def test_it_is_refused_over_http_whoever_hands_it_in(tmp_path: Path) -> None:
+def test_it_is_refused_over_http_from_any_caller(tmp_path: Path) -> None:
     with shown(tmp_path, fill=False, account=ACCOUNT) as daemon:
         for token in (daemon.token(Scope.SUBMIT, tenant="red"), daemon.token(Scope.ADMIN)):
             client = DaemonClient(parse_address(daemon.url), token)

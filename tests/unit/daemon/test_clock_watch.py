@@ -22,7 +22,7 @@ from costopt.domain.errors import CostoptError
 from costopt.domain.events import ClockJumped
 from costopt.market.history_file import write_history
 from tests.support.daemon_fixtures import DaemonScene
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, T0, history, wait_until
+from tests.support.live_run import CALM, PATIENCE_S, T0, UNINTERRUPTIBLE, history, wait_until
 from tests.support.node_folder import variables
 
 LIBRARIES = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib/faketime/libfaketime.so.1")
@@ -142,7 +142,7 @@ def test_a_wall_clock_that_is_set_back_stops_no_tick(tmp_path: Path) -> None:
     libraries = [path for pattern in LIBRARIES for path in Path("/").glob(pattern[1:])]
     if not libraries:
         pytest.skip("libfaketime is not installed (Debian: apt install faketime)")
-    write_history(history(CALM | FIRM), tmp_path / "market.parquet")
+    write_history(history(CALM | UNINTERRUPTIBLE), tmp_path / "market.parquet")
     clock = tmp_path / "clock"
     clock.write_text("+0\n")
     environment = variables(

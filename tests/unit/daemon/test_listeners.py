@@ -189,7 +189,7 @@ WAITING = (b"", b"GET /heal", FORM)
 
 
 @pytest.mark.parametrize("sent", WAITING)
-def test_clients_that_never_finish_a_request_keep_nobody_out(tmp_path: Path, sent: bytes) -> None:
+def test_clients_that_never_finish_a_request_keep_no_one_out(tmp_path: Path, sent: bytes) -> None:
     with shown(tmp_path) as daemon, ExitStack() as held:
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         for _ in range(server.MAX_CONNECTIONS + 20):

@@ -242,7 +242,7 @@ def test_a_token_is_never_repeated(daemon: Shown) -> None:
         ({"Sec_Fetch_Site": "cross-site"}, 400),
     ],
 )
-def test_a_form_of_another_origin_logs_nobody_in(
+def test_a_form_of_another_origin_logs_no_one_in(
     daemon: Shown, headers: dict[str, str], status: int
 ) -> None:
     plain = daemon.tokens.add(f"origin{len(daemon.tokens.tokens())}", [Scope.READ], "test", NOW)
@@ -338,7 +338,7 @@ def test_a_database_that_is_away_is_a_page_that_says_so(
     assert "the server does not answer" in got.text
 
 
-def test_the_page_loads_anew_until_it_is_reported_not_to(daemon: Shown, cookie: str) -> None:
+def test_the_page_reloads_until_it_is_asked_not_to(daemon: Shown, cookie: str) -> None:
     refresh_tag = '<meta http-equiv="refresh" content="30">'
     assert refresh_tag in get(daemon, "/jobs", cookie).text
     off = get(daemon, "/jobs?q=bert&refresh=off", cookie)
@@ -480,7 +480,7 @@ def test_a_policy_that_cannot_be_read_is_reported_as_that(tmp_path: Path) -> Non
         assert "policy.yaml" in text_of(daemon, "/jobs/old", daemon.cookie())
 
 
-def test_documents_are_not_told_to_those_who_may_only_look(daemon: Shown, cookie: str) -> None:
+def test_documents_are_not_shown_to_readers(daemon: Shown, cookie: str) -> None:
     got = get(daemon, f"/jobs/{RUNNING}", cookie)
     assert "kind: policy" not in got.text
 

@@ -64,7 +64,7 @@ def test_a_job_that_ended_long_ago_is_not_read_again(
     assert scene.job("two").summary.state is JobState.FINISHED
 
 
-def test_a_tick_reads_no_submission_that_nobody_changed(
+def test_a_tick_reads_no_unchanged_submission(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.submit("one", "two", hours=1.0)

@@ -15,7 +15,7 @@ import pytest
 from costopt.daemon.service_manager import ServiceManager
 from costopt.market.history_file import write_history
 from tests.support.daemon_fixtures import DaemonScene
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, history
+from tests.support.live_run import CALM, PATIENCE_S, UNINTERRUPTIBLE, history
 from tests.support.node_folder import variables
 
 HANGS = """
@@ -114,7 +114,7 @@ def test_in_a_container_a_daemon_that_hangs_ends_with_its_stacks(then: str, code
 
 @pytest.mark.process
 def test_the_daemon_reports(tmp_path: Path, manager: socket.socket) -> None:
-    write_history(history(CALM | FIRM), tmp_path / "market.parquet")
+    write_history(history(CALM | UNINTERRUPTIBLE), tmp_path / "market.parquet")
     command = [
         *(sys.executable, "-m", "costopt", "daemon", "--market", "market.parquet", "--speed", "60"),
         *("--state-dir", "state", "--listen", "none", "--refresh-prices", "none"),

@@ -214,7 +214,7 @@ def test_jobs_learn_together() -> None:
     assert all(each is family.lifetimes for each in inner)
 
 
-def test_asked_again_at_once_only_who_was_refused_decides_anew() -> None:
+def test_asked_again_at_once_only_who_was_refused_decides_again() -> None:
     asked = list[str]()
     strategy = _Pace(StrategyGroup(lambda: Slow([0.0], asked)), 60.0, [0.0])
     view = replace(_view(*(_job(name) for name in "ab")), offers=(offer(SPOT_A, 1.0),))

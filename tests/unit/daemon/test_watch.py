@@ -60,11 +60,11 @@ def test_each_further_failure_of_a_jobs_nodes_is_reported() -> None:
     ]
 
 
-def test_trouble_of_a_job_is_reported_again_once_it_was_over() -> None:
+def test_a_failure_of_a_job_is_reported_again_once_it_was_over() -> None:
     board = SharedState(T0)
     watch = AlertMonitor(board)
-    for troubles in ({"one": "the store refuses"}, {"one": "it still does"}, {}, {"one": "again"}):
-        watch.look(replace(_seen(), troubles=troubles))
+    for failures in ({"one": "the store refuses"}, {"one": "it still does"}, {}, {"one": "again"}):
+        watch.look(replace(_seen(), troubles=failures))
     assert [a.message for a in board.alerts(0)] == ["one: the store refuses", "one: again"]
     assert {a.kind for a in board.alerts(0)} == {"trouble"}
 

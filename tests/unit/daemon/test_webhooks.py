@@ -168,12 +168,12 @@ def test_pauses_grow_up_to_a_limit() -> None:
     while wall.at_s < Wall().at_s + 2 * 3600:
         deliver(hooks, reported)
         wall.at_s += 1
-    pauses = [later - sooner for sooner, later in pairwise(tries)]
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
     assert pauses[0] <= 6
     assert all(MAX_BACKOFF_S / 2 <= pause <= MAX_BACKOFF_S + 1 for pause in pauses[9:])
 
 
-def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
+def test_an_alert_that_is_refused_for_a_day_is_dropped_and_the_next_one_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wall, got = Wall(), []
@@ -192,7 +192,7 @@ def test_an_alert_that_nobody_takes_for_a_day_is_dropped_and_the_next_one_sent(
     assert "an alert was dropped" in caplog.text
 
 
-def test_a_receiver_that_fails_holds_up_no_other_and_is_not_told_of_in_full(
+def test_a_receiver_that_fails_holds_up_no_other_and_is_reported_without_its_secret(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with receiver() as here:

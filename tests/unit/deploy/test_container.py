@@ -23,7 +23,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from costopt.cli.main import cli
 from costopt.market.history_file import write_history
-from tests.support.live_run import CALM, FIRM, PATIENCE_S, history, wait_until
+from tests.support.live_run import CALM, PATIENCE_S, UNINTERRUPTIBLE, history, wait_until
 from tests.support.node_folder import ROOT
 from tests.support.reserved_port import reserved_port
 
@@ -235,10 +235,10 @@ def unshared() -> Sequence[str]:
     return command
 
 
-def test_it_lives_on_a_read_only_root_as_nobody_in_particular(
+def test_it_lives_on_a_read_only_root_without_privileges(
     tmp_path: Path, unshared: Sequence[str], port: int
 ) -> None:
-    write_history(history(CALM | FIRM), tmp_path / "market.parquet")
+    write_history(history(CALM | UNINTERRUPTIBLE), tmp_path / "market.parquet")
     env = {
         **environment(),
         "PATH": "/usr/bin:/bin",

@@ -55,7 +55,7 @@ def test_spot_is_not_weighed_for_the_baseline(monkeypatch: pytest.MonkeyPatch) -
     assert set(weighed) == {CapacityType.ON_DEMAND}
 
 
-def test_a_dearer_gang_where_the_cheapest_is_too_slow() -> None:
+def test_a_more_expensive_gang_where_the_cheapest_is_too_slow() -> None:
     scene = Scene(
         always(SAFE, 9, 8.0), always(BIG_SAFE, 9, 36.0), jobs=[task(deadline_s=3 * HOUR_S)]
     )

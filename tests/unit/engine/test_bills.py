@@ -40,7 +40,7 @@ def scene(*answers: NodeBill | ProviderUnavailableError | None) -> tuple[Scene, 
     return made, cloud
 
 
-def test_the_bill_replaces_what_was_reckoned() -> None:
+def test_the_bill_replaces_the_estimate() -> None:
     made, cloud = scene()
     made.finish()
     (billed,) = made.events(NodeBilled)

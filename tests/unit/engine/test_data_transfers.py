@@ -196,7 +196,7 @@ def test_the_last_save_before_a_move_is_where_the_job_was() -> None:
     assert len(moves(back, "start")) == 1
 
 
-def test_a_start_is_as_long_as_strategies_reckon() -> None:
+def test_a_start_is_as_long_as_strategies_assume() -> None:
     job = away()
     done = run(job, Follow(Target(FAR, 1)))
     follow = Follow(Target(FAR, 1))

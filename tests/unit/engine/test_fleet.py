@@ -85,7 +85,7 @@ def test_a_launch_that_is_never_answered_is_given_up_after_the_grace_time() -> N
     assert (failed.key, failed.error) == ("job-0001", "lost")
 
 
-def test_a_launch_is_not_given_up_while_nobody_says_what_it_brought(
+def test_a_launch_is_not_given_up_while_its_outcome_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(always(SPOT_A, 9, 2.0), jobs=[task()])
@@ -114,7 +114,7 @@ def test_nodes_of_others_are_not_touched() -> None:
     assert sorted(n.job for n in living if n.state.is_alive) == ["job", "stranger"]
 
 
-def test_a_notice_brings_a_replacement_and_leaves_the_doomed_node_to_save() -> None:
+def test_a_notice_brings_a_replacement_and_leaves_the_noticed_node_to_save() -> None:
     scene = Scene(
         changing(SPOT_A, (0, 1, 2.0), (3600, 0, 2.0)),
         always(SPOT_B, 4, 3.0),
@@ -136,7 +136,7 @@ def test_a_notice_brings_a_replacement_and_leaves_the_doomed_node_to_save() -> N
     assert len(scene.events(NodeLaunched)) == 2
 
 
-def test_an_interruption_without_notice_is_recorded_when_it_struck() -> None:
+def test_an_interruption_without_notice_is_recorded_when_it_happened() -> None:
     scene = Scene(
         changing(SPOT_A, (0, 1, 2.0), (3617, 0, 2.0)), always(SPOT_B, 4, 3.0), jobs=[task()]
     )

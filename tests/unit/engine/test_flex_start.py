@@ -173,7 +173,7 @@ def test_a_controller_that_starts_again_goes_on_waiting_for_the_same_node() -> N
     assert [event.waiting for event in scene.events(NodeLaunched)] == [True, False]
 
 
-def test_one_that_ran_and_was_lost_unseen_is_reckoned_from_its_launch() -> None:
+def test_one_that_ran_and_was_lost_unseen_is_charged_from_its_launch() -> None:
     scene = Scene(
         changing(FLEX, (0, 0, 2.0), (1200, 1, 2.0)),
         always(SAFE, 9, 8.0),

@@ -180,7 +180,7 @@ def test_the_launch_rate_is_allowed_again_after_an_hour() -> None:
     assert len(scene.living("two")) == 1
 
 
-def test_a_guard_that_trips_anew_is_reported_anew() -> None:
+def test_a_guard_that_trips_again_is_reported_again() -> None:
     want = Follow(Target(SPOT_A, 2))
     scene = Scene(
         always(SPOT_A, 4, 2.0),
@@ -248,7 +248,7 @@ def test_what_runs_is_kept_where_a_guard_forbids_what_should_replace_it(limits: 
     assert len(scene.events(GuardTripped)) == 1
 
 
-def test_nodes_that_come_out_too_dear_are_given_back_and_the_pool_left_alone() -> None:
+def test_nodes_that_are_too_expensive_are_released_and_the_pool_left_alone() -> None:
     scene = Scene(
         always(SPOT_A, 4, 2.0),
         always(SAFE, 4, 8.0),
@@ -270,7 +270,7 @@ def test_nodes_that_come_out_too_dear_are_given_back_and_the_pool_left_alone() -
     assert scene.pools() == [SPOT_A]
 
 
-def test_a_dear_pool_gives_way_to_another_in_the_same_tick() -> None:
+def test_an_expensive_pool_gives_way_to_another_in_the_same_tick() -> None:
     scene = Scene(always(SPOT_A, 4, 2.0), always(SPOT_B, 4, 5.0), jobs=[task()])
     scene.cloud.surcharge = 1.6
     scene.policy = rules("greedy_spot", limits=Limits(max_price_ratio=1.5))

@@ -221,7 +221,7 @@ def test_what_was_not_sent_in_time_and_is_wanted_no_more_is_over(
 @pytest.mark.parametrize(
     "limits", [Limits(), Limits(max_launches_per_hour=3)], ids=["halt", "rate"]
 )
-def test_what_is_refused_whatever_runs_is_not_reckoned_job_by_job(
+def test_what_is_refused_whatever_runs_is_not_counted_job_by_job(
     monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     scene, strategy = _scene(limits), Follow(Target(SPOT_A, 1))

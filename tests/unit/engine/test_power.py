@@ -92,7 +92,7 @@ def test_a_cap_is_no_reason_to_think_the_job_slow() -> None:
     assert job_view.progress.measured_units_per_s == pytest.approx(0.5)
 
 
-def test_a_cap_that_nobody_measured_is_not_asked_for() -> None:
+def test_an_unmeasured_cap_is_not_requested() -> None:
     unknown = scene(Target(SPOT_A, 1, 222.0))
     unknown.go(1200)
     assert limits(unknown) == []

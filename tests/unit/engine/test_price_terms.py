@@ -120,11 +120,11 @@ def test_the_optimum_in_hindsight_pays_the_account_s_prices() -> None:
 def test_the_report_shows_the_optimum_that_is_scored() -> None:
     record = replace(_market(), tick_s=600.0)
     account = Account(price_terms=PriceTerms(discounts=(EDP,)))
-    bench = BacktestConfig({record.name: record}, Machines(), Powers, NoHazard, account=account)
+    config = BacktestConfig({record.name: record}, Machines(), Powers, NoHazard, account=account)
     trial = Trial(
         Window(record.name, task(deadline_s=10 * HOUR_S)), hindsight_policy(rules("on_demand"))
     )
-    shown, scored = bench.optimum(trial), bench.score(trial)
+    shown, scored = config.optimum(trial), config.score(trial)
     assert shown is not None
     assert scored.usd is not None
     assert shown.usd == shown.moments[-1].usd == scored.usd == pytest.approx(25.0)

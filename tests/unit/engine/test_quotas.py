@@ -137,7 +137,7 @@ def test_a_replay_keeps_to_the_account(strategy: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    wishes=st.lists(
+    requests=st.lists(
         st.dictionaries(
             st.sampled_from(("one", "two")),
             st.tuples(st.sampled_from(POOLS), st.integers(1, 6)),
@@ -147,7 +147,7 @@ def test_a_replay_keeps_to_the_account(strategy: str) -> None:
     )
 )
 def test_a_strategy_that_ignores_quotas_cannot_exceed_them(
-    wishes: list[dict[str, tuple[Pool, int]]],
+    requests: list[dict[str, tuple[Pool, int]]],
 ) -> None:
     account = Account(
         quotas=(
@@ -163,8 +163,8 @@ def test_a_strategy_that_ignores_quotas_cannot_exceed_them(
     ]
     follow = Follow()
     scene = _scene(account, jobs, follow)
-    for wish in wishes:
-        follow.by_job = {job: (Target(pool, nodes),) for job, (pool, nodes) in wish.items()}
+    for request in requests:
+        follow.by_job = {job: (Target(pool, nodes),) for job, (pool, nodes) in request.items()}
         scene.go(240)
         living = {name: scene.pools(name) for name in ("one", "two")}
         everywhere = [*living["one"], *living["two"]]

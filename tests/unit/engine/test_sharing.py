@@ -14,7 +14,7 @@ NODES: Limit = ("q", "nodes")
 GPUS: Limit = ("q", "GPUs")
 
 
-def wish(
+def request(
     job: str,
     nodes: float,
     tenant: str = "a",
@@ -29,66 +29,73 @@ def wish(
     return ResourceRequest(job, tenant, weight, priority, runs, order, load, wait_usd)
 
 
-def served(wishes: list[ResourceRequest], nodes: float, *overdue: str) -> set[str]:
-    held = share_capacity(wishes, {NODES: nodes}, frozenset(overdue))
-    return {w.job for w in wishes} - held.keys()
+def served(requests: list[ResourceRequest], nodes: float, *overdue: str) -> set[str]:
+    held = share_capacity(requests, {NODES: nodes}, frozenset(overdue))
+    return {w.job for w in requests} - held.keys()
 
 
-def test_nobody_waits_where_there_is_room_for_all() -> None:
-    assert served([wish("x", 4), wish("y", 6)], 10) == {"x", "y"}
+def test_no_job_waits_where_there_is_room_for_all() -> None:
+    assert served([request("x", 4), request("y", 6)], 10) == {"x", "y"}
 
 
 def test_a_higher_priority_takes_the_room_of_one_that_runs() -> None:
-    runs, urgent = wish("runs", 6, runs=True), wish("urgent", 6, priority=1)
+    runs, urgent = request("runs", 6, runs=True), request("urgent", 6, priority=1)
     assert served([runs, urgent], 10) == {"urgent"}
 
 
 def test_of_equals_the_one_that_runs_stays() -> None:
-    assert served([wish("new", 6), wish("runs", 6, runs=True, order=1)], 10) == {"runs"}
+    assert served([request("new", 6), request("runs", 6, runs=True, order=1)], 10) == {"runs"}
 
 
 def test_the_job_that_waiting_costs_most_goes_first() -> None:
-    runs, tight = wish("runs", 6, runs=True, wait_usd=0.2), wish("tight", 6, wait_usd=0.5, order=1)
-    late = wish("late", 6, wait_usd=math.inf, order=2)
+    runs, tight = (
+        request("runs", 6, runs=True, wait_usd=0.2),
+        request("tight", 6, wait_usd=0.5, order=1),
+    )
+    late = request("late", 6, wait_usd=math.inf, order=2)
     assert served([runs, tight], 10) == {"tight"}
     assert served([runs, tight, late], 10) == {"late"}
-    assert served([wish("first", 6, priority=1), late], 10) == {"first"}
+    assert served([request("first", 6, priority=1), late], 10) == {"first"}
 
 
 def test_gangs_come_whole_and_smaller_ones_fill_the_rest() -> None:
-    wishes = [wish("big", 8, priority=2), wish("middle", 4, priority=1), wish("small", 2)]
-    assert served(wishes, 10) == {"big", "small"}
+    requests = [
+        request("big", 8, priority=2),
+        request("middle", 4, priority=1),
+        request("small", 2),
+    ]
+    assert served(requests, 10) == {"big", "small"}
 
 
 def test_tenants_share_by_weight() -> None:
-    heavy = [wish(f"heavy{i}", 1, "heavy", 3.0, order=i) for i in range(20)]
-    light = [wish(f"light{i}", 1, "light", 1.0, order=i) for i in range(20)]
+    heavy = [request(f"heavy{i}", 1, "heavy", 3.0, order=i) for i in range(20)]
+    light = [request(f"light{i}", 1, "light", 1.0, order=i) for i in range(20)]
     inside = served(heavy + light, 8)
     assert len([job for job in inside if job.startswith("heavy")]) == 6
 
 
 def test_a_tenant_that_waits_too_long_goes_first() -> None:
-    wishes = [wish("runs", 6, "a", runs=True), wish("big", 8, "b")]
-    assert served(wishes, 10) == {"runs"}
-    assert served(wishes, 10, "b") == {"big"}
+    requests = [request("runs", 6, "a", runs=True), request("big", 8, "b")]
+    assert served(requests, 10) == {"runs"}
+    assert served(requests, 10, "b") == {"big"}
 
 
 def test_what_a_tenant_does_not_want_others_get() -> None:
-    wishes = [wish("one", 1, "a"), *(wish(f"b{i}", 1, "b", order=i) for i in range(12))]
-    assert len(served(wishes, 10)) == 10
+    requests = [request("one", 1, "a"), *(request(f"b{i}", 1, "b", order=i) for i in range(12))]
+    assert len(served(requests, 10)) == 10
 
 
 def test_what_never_fits_is_left_to_the_guards() -> None:
-    held = share_capacity([wish("huge", 11), wish("x", 6)], {NODES: 10}, frozenset())
+    held = share_capacity([request("huge", 11), request("x", 6)], {NODES: 10}, frozenset())
     assert held == {}
 
 
 def test_the_reason_names_the_quota() -> None:
-    held = share_capacity([wish("x", 6), wish("y", 6, order=1)], {NODES: 10}, frozenset())
+    held = share_capacity([request("x", 6), request("y", 6, order=1)], {NODES: 10}, frozenset())
     assert "quota q allows 10 nodes across all jobs that share it; this job needs 6" in held["y"]
 
 
-WISHES = st.lists(
+REQUESTS = st.lists(
     st.builds(
         ResourceRequest,
         job=st.uuids().map(str),
@@ -104,29 +111,29 @@ WISHES = st.lists(
 )
 
 
-@given(WISHES, st.integers(6, 40), st.integers(48, 200))
-def test_what_is_served_fits_and_nobody_waits_beside_free_room(
-    wishes: list[ResourceRequest], nodes: int, gpus: int
+@given(REQUESTS, st.integers(6, 40), st.integers(48, 200))
+def test_what_is_served_fits_and_no_job_waits_beside_free_room(
+    requests: list[ResourceRequest], nodes: int, gpus: int
 ) -> None:
     most: dict[Limit, float] = {NODES: nodes, GPUS: gpus}
-    held = share_capacity(wishes, most, frozenset())
-    inside = [w for w in wishes if w.job not in held]
+    held = share_capacity(requests, most, frozenset())
+    inside = [w for w in requests if w.job not in held]
     used = {limit: sum(w.load[limit] for w in inside) for limit in most}
     assert all(used[limit] <= most[limit] for limit in most)
-    for waiting in (w for w in wishes if w.job in held):
+    for waiting in (w for w in requests if w.job in held):
         assert any(used[limit] + waiting.load[limit] > most[limit] for limit in most)
 
 
-@given(WISHES, st.integers(6, 40))
+@given(REQUESTS, st.integers(6, 40))
 def test_no_tenant_has_nothing_while_another_has_more_than_it_asks_for(
-    wishes: list[ResourceRequest], nodes: int
+    requests: list[ResourceRequest], nodes: int
 ) -> None:
     """The tenant served least never waits for a job that fits into what another has beyond it."""
     most: dict[Limit, float] = {NODES: nodes}
-    wishes = [
-        ResourceRequest(w.job, w.tenant, 1.0, 0, False, w.order, {NODES: 1.0}) for w in wishes
+    requests = [
+        ResourceRequest(w.job, w.tenant, 1.0, 0, False, w.order, {NODES: 1.0}) for w in requests
     ]
-    held = share_capacity(wishes, most, frozenset())
-    has = {t: sum(1 for w in wishes if w.tenant == t and w.job not in held) for t in "abc"}
-    for waiting in (w for w in wishes if w.job in held):
+    held = share_capacity(requests, most, frozenset())
+    has = {t: sum(1 for w in requests if w.tenant == t and w.job not in held) for t in "abc"}
+    for waiting in (w for w in requests if w.job in held):
         assert has[waiting.tenant] >= max(has.values()) - 1

@@ -33,7 +33,7 @@ def test_the_likelihood_is_a_wide_prior_of_its_zone(project: NewAccount) -> None
     assert found[SPOT.with_capacity_type(CapacityType.ON_DEMAND)].availability is None
 
 
-def test_no_likelihood_at_all_is_distinguished_from_none_told(project: NewAccount) -> None:
+def test_no_likelihood_at_all_is_distinguished_from_none_reported(project: NewAccount) -> None:
     project.cloud.place.advised[SPOT.zone, TYPE] = {"obtainability": 0.0}
     project.cloud.place.advised[EMPTY.zone, TYPE] = {"estimatedUptime": "7200s"}
     found = offers(project)

@@ -26,7 +26,7 @@ from tests.support.object_stores import served
 
 NODE = "costopt-0123-0"
 STORE = "gs://runs/costopt"
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 EMPTY = Payload(
     job="job",
     store=STORE,
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(body: Body, payload: Pa
 def test_the_script_is_small_holds_no_secrets_and_is_always_the_same() -> None:
     script = startup_script(EMPTY, notice_s=30)
     assert script == startup_script(EMPTY, notice_s=30)
-    assert len(script.encode()) < MOST_BYTES
+    assert len(script.encode()) < MAX_BYTES
     assert "secret" not in script.lower().replace('"--secrets"', "")
     ast.parse(script, feature_version=(3, 8))
 

@@ -10,7 +10,7 @@ from costopt_gcp.options import GcpOptions
 from tests.support.gcp.account import REGION, SPOT, NewAccount
 from tests.support.gcp.faults import drop_after, unauthorized
 
-TOLD = f"gcp {SPOT.zone} placement"
+PLACEMENT_SOURCE = f"gcp {SPOT.zone} placement"
 
 
 def policies(project: NewAccount) -> list[object]:
@@ -46,18 +46,18 @@ def test_machines_that_cannot_be_placed_compactly_get_none(project: NewAccount) 
     assert policies(project) == [[], []]
 
 
-def test_a_gang_that_cannot_be_placed_compactly_is_launched_apart_and_told_of(
+def test_a_gang_that_cannot_be_placed_compactly_is_launched_spread_and_reported(
     project: NewAccount,
 ) -> None:
     project.cloud.instances.compact = False
     nodes = project.provider.launch(project.request(2))
     assert project.cloud.instances.alive() == [node.node_id for node in nodes]
     assert policies(project) == [[], []]
-    assert "cannot place them compactly" in project.provider.errors_by_region()[TOLD]
+    assert "cannot place them compactly" in project.provider.errors_by_region()[PLACEMENT_SOURCE]
     project.cloud.instances.compact = True
     project.cloud.instances.rooms.clear()
     project.provider.launch(project.request(2, "job-0002"))
-    assert TOLD not in project.provider.errors_by_region()
+    assert PLACEMENT_SOURCE not in project.provider.errors_by_region()
 
 
 def test_a_required_place_is_waited_for(project: NewAccount) -> None:
@@ -73,13 +73,15 @@ def test_a_required_place_is_waited_for(project: NewAccount) -> None:
     assert all(policies(project))
 
 
-def test_a_policy_that_may_not_be_made_is_required_or_told_of(project: NewAccount) -> None:
+def test_a_policy_that_may_not_be_made_is_required_or_reported(project: NewAccount) -> None:
     project.cloud.faults.on("resourcePolicies.insert", unauthorized, times=None)
     with pytest.raises(ForbiddenError, match=r"compute\.resourcePolicies\.create"):
         project.connect(compact_placement="required").launch(project.request(2))
     assert not project.cloud.instances.alive()
     project.provider.launch(project.request(2))
-    assert "compute.resourcePolicies.create" in project.provider.errors_by_region()[TOLD]
+    assert (
+        "compute.resourcePolicies.create" in project.provider.errors_by_region()[PLACEMENT_SOURCE]
+    )
     off = project.connect(compact_placement="off")
     off.terminate(project.cloud.instances.alive()[0])
     off.launch(project.request(1, "job-0002"))

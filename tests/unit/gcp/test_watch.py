@@ -20,7 +20,7 @@ def _launched(project: NewAccount, key: str = "a") -> str:
     return node.node_id
 
 
-def test_a_controller_that_starts_anew_finds_its_nodes_and_notices(project: NewAccount) -> None:
+def test_a_restarted_controller_finds_its_nodes_and_notices(project: NewAccount) -> None:
     name = _launched(project)
     (before,) = project.provider.nodes("me")
     interrupts_at = project.cloud.interrupt(name)
@@ -70,7 +70,7 @@ def test_a_node_that_google_forgets_is_remembered_for_two_hours(project: NewAcco
     assert not project.provider.nodes("me")
 
 
-def test_whoever_is_reminded_of_an_ended_node_knows_better(project: NewAccount) -> None:
+def test_a_reminder_of_an_ended_node_changes_nothing(project: NewAccount) -> None:
     name = _launched(project)
     living = project.provider.nodes("me")
     project.provider.terminate(name)
@@ -171,7 +171,7 @@ def test_disks_and_templates_of_the_owner_are_found_and_removed(project: NewAcco
         )
 
 
-def test_a_disk_that_an_instance_uses_is_no_leftover(project: NewAccount) -> None:
+def test_a_disk_that_an_instance_uses_is_no_orphan(project: NewAccount) -> None:
     project.cloud.things.leave_disk(
         SPOT.zone, "disk-1", {"costopt-owner": "me"}, project.clock.now()
     )

@@ -172,7 +172,7 @@ def event(cluster: NewCluster, pod: Object, reason: str) -> None:
     ("reason", "cause"),
     [("Preempted", EndCause.INTERRUPTED), (None, EndCause.LOST)],
 )
-def test_what_ended_while_no_controller_ran_is_told_by_events(
+def test_what_ended_while_no_controller_ran_is_known_from_events(
     cluster: NewCluster, reason: str | None, cause: EndCause
 ) -> None:
     nodes = cluster.provider.launch(cluster.request(1))

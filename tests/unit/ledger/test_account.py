@@ -36,7 +36,13 @@ from costopt.ledger.base import MemoryLedger
 from costopt.ledger.job_account import JobAccount, accounts
 from costopt.ledger.summary import JobState
 from tests.support.known_figure import known
-from tests.support.sample_run import DEADLINE_AT, FIRM, SPOT_A, finished_at, sample_events
+from tests.support.sample_run import (
+    DEADLINE_AT,
+    SPOT_A,
+    UNINTERRUPTIBLE,
+    finished_at,
+    sample_events,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,7 +69,7 @@ def submitted(**changes: object) -> JobSubmitted:
         "policy": "cheapest",
         "strategy": "milp",
         "tenant": "default",
-        "baseline_pool": FIRM,
+        "baseline_pool": UNINTERRUPTIBLE,
         "baseline_usd_micros": 40_000_000,
         "baseline_wh": 8000.0,
         "baseline_startup_usd_micros": 0,
@@ -167,7 +173,7 @@ def test_a_price_change_counts_from_its_instant_for_the_nodes_of_its_pool() -> N
     folded = account(
         [
             launched("n1"),
-            launched("n2", pool=FIRM, key="k2"),
+            launched("n2", pool=UNINTERRUPTIBLE, key="k2"),
             ended("n1", 1),
             launched("n3", 1, key="k3"),
             priced(2, 7_200_000),
@@ -282,7 +288,7 @@ def test_what_was_measured_counts_in_place_of_the_model() -> None:
     assert row.wh == pytest.approx(summary.wh)
 
 
-def test_a_later_measurement_holds_the_earlier_one_and_a_new_agent_begins_anew() -> None:
+def test_a_later_measurement_holds_the_earlier_one_and_a_new_agent_begins_at_zero() -> None:
     events = [launched(), measured(0, 1, 30.0), measured(0, 2, 70.0), measured(2, 3, 50.0)]
     assert account(events).summary(at(3)).wh == pytest.approx((70 + 50) * 1.5)
     assert account(events).summary(at(3)).energy_basis == "measured"
@@ -342,7 +348,7 @@ def test_unknown_carbon_intensity_of_one_node_makes_the_sum_unknown() -> None:
 
 
 def test_dollars_are_split_by_capacity_type() -> None:
-    folded = account([launched("n1"), launched("n2", pool=FIRM, price=9_000_000)])
+    folded = account([launched("n1"), launched("n2", pool=UNINTERRUPTIBLE, price=9_000_000)])
     summary = folded.summary(at(1))
     assert (summary.spot_usd_micros, summary.on_demand_usd_micros) == (3_600_000, 9_000_000)
 
@@ -455,7 +461,7 @@ def test_a_switch_is_a_gang_in_other_pools() -> None:
     events = [
         launched("n1"),
         launched("n2"),
-        launched("n3", pool=FIRM),
+        launched("n3", pool=UNINTERRUPTIBLE),
         gang(0, 1, "n1"),
         gang(1, 2, "n2"),
         gang(2, 3, "n3"),

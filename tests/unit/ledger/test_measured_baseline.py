@@ -74,7 +74,7 @@ def test_before_any_speed_is_measured_the_declared_one_counts_and_is_named() -> 
 
 
 @pytest.mark.parametrize("factor", [1e-9, 1e9])
-def test_a_speed_that_nobody_can_believe_changes_nothing(factor: float) -> None:
+def test_an_implausible_speed_changes_nothing(factor: float) -> None:
     """Nodes report it, so that a job's own code may say anything."""
     scene = _scene(factor)
     scene.go(600)

@@ -135,7 +135,7 @@ def test_a_running_job_is_kept_once_it_has_grown(ledger: DurableLedger) -> None:
         lambda fold: replace(fold, body=zlib.compress(b'2026-01-01T00:00:00+00:00\n["o",99,[]]')),
     ],
 )
-def test_a_snapshot_of_other_code_or_none_is_folded_anew(
+def test_a_snapshot_of_other_code_or_none_is_folded_from_scratch(
     ledger: DurableLedger, harm: Callable[[CachedFold], CachedFold]
 ) -> None:
     ledger.append(*sample_events("a"))

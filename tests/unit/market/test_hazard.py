@@ -192,7 +192,7 @@ def test_a_prior_that_offers_tell_is_learned_over() -> None:
     assert known(model).value > 3 * calm.value
 
 
-def test_a_prior_that_is_reported_anew_keeps_what_was_seen() -> None:
+def test_a_prior_that_is_reported_again_keeps_what_was_seen() -> None:
     model = LearnedHazard({})
     for hour, prior in enumerate((PRIOR, PRIOR, Estimate(0.2, 0.1, 0.4, Basis.PRIOR, "worse"))):
         model.observe([Offer(SPOT, None, prior, 1)], after(hour * 3600))

@@ -138,8 +138,8 @@ def test_several_pools_that_go_often_and_stay_away_are_believed_to() -> None:
         _watch(lifetimes, "10000000" * 20, key)
     assert beforehand == pytest.approx([probability for *_, probability in JOINT_PACES])
     assert _probabilities(lifetimes, *keys)[-1] > beforehand[-1]
-    (_, as_prior), (_, sooner) = lifetimes.scenarios(keys)
-    for its, faster in zip(as_prior, sooner, strict=True):
+    (_, as_prior), (_, shorter) = lifetimes.scenarios(keys)
+    for its, faster in zip(as_prior, shorter, strict=True):
         assert its.up_per_hour[-1] < faster.up_per_hour[-1]
         assert its.down_per_hour == pytest.approx(faster.down_per_hour)
 
@@ -216,7 +216,7 @@ def test_a_pool_that_many_jobs_watch_counts_once() -> None:
     assert many.rates(("me", "here", 1)) == alone.rates(("me", "here", 1)) != PRIOR
 
 
-def test_what_nobody_watches_any_more_is_forgotten_but_for_what_others_begin_from() -> None:
+def test_what_is_no_longer_watched_is_forgotten_but_for_what_others_begin_from() -> None:
     all_kept, lifetimes = LifetimeModel(PRIOR), LifetimeModel(PRIOR)
     for each in (all_kept, lifetimes):
         _watch(each, "1100110", ("short", "there", 1))

@@ -108,7 +108,7 @@ def test_a_quota_that_jobs_fight_for_has_a_price_and_the_least_room() -> None:
     assert of(made, "deadline of two").slack >= 0
 
 
-def test_a_quota_of_another_tenant_is_not_told() -> None:
+def test_a_quota_of_another_tenant_is_not_shown() -> None:
     wanted = request([job(20, deadline_h=100, points=POINTS)])
     made = plan(replace(wanted, tenants={"other": Tenant("other", max_nodes=3)}))
     assert [each.name for each in made.constraints] == ["deadline of job (h)"]

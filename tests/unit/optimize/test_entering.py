@@ -95,6 +95,6 @@ def test_a_pool_that_could_be_part_of_a_mix_enters_at_a_higher_price_than_alone(
     powers = {o.pool: power() for o in offers}
     made = made_of(offers, what, Objective(), powers)
     assert {a.pool for a in made.allocations} == {offers[0].pool, offers[1].pool}
-    dear = next(c for c in made.candidates if c.pool == offers[2].pool)
-    assert dear.rejection is not None
-    assert dear.rejection.enters_below_usd_per_hour == pytest.approx(3.0, rel=1e-3)
+    expensive = next(c for c in made.candidates if c.pool == offers[2].pool)
+    assert expensive.rejection is not None
+    assert expensive.rejection.enters_below_usd_per_hour == pytest.approx(3.0, rel=1e-3)

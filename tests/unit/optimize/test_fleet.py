@@ -23,13 +23,13 @@ from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
 
-CHEAP, DEAR = pool("a"), pool("b", kind=CapacityType.ON_DEMAND)
+CHEAP, EXPENSIVE = pool("a"), pool("b", kind=CapacityType.ON_DEMAND)
 
 
 def request(
     jobs: tuple[Job, ...],
     *,
-    offers: tuple[Offer, ...] = (offer(CHEAP, 1.0), offer(DEAR, 4.0)),
+    offers: tuple[Offer, ...] = (offer(CHEAP, 1.0), offer(EXPENSIVE, 4.0)),
     quotas: tuple[Quota, ...] = (),
     limits: Limits | None = None,
     objective: Objective | None = None,
@@ -72,7 +72,7 @@ def hours_of(made: Plan, name: str) -> list[tuple[float, float]]:
 
 
 def test_a_job_waits_for_the_cheap_hours() -> None:
-    prices = {CHEAP: [3.0, 3.0, 1.0, 1.0, 3.0, 3.0], DEAR: [4.0] * 6}
+    prices = {CHEAP: [3.0, 3.0, 1.0, 1.0, 3.0, 3.0], EXPENSIVE: [4.0] * 6}
     made = plan(request((job(1.5, deadline_h=6.0, save_s=0.0),), prices=prices), explain=False)
     ((begin, end),) = hours_of(made, "job")
     assert begin == pytest.approx(2.0)
@@ -80,8 +80,8 @@ def test_a_job_waits_for_the_cheap_hours() -> None:
     assert made.objective_usd == pytest.approx(1.5 + 0.05, rel=0.02)
 
 
-def test_a_phase_that_may_not_pause_runs_through_the_dear_hours() -> None:
-    prices = {CHEAP: [1.0, 5.0, 1.0, 9.0], DEAR: [9.0] * 4}
+def test_a_phase_that_may_not_pause_runs_through_the_expensive_hours() -> None:
+    prices = {CHEAP: [1.0, 5.0, 1.0, 9.0], EXPENSIVE: [9.0] * 4}
     pausing = job(1.9, deadline_h=4.0, save_s=0.0, startup_s=0.0, restore_s=0.0)
     steady = replace(pausing, phases=(Phase("train", 1.0, 1, 8, may_pause=False),))
     assert hours_of(plan(request((pausing,), prices=prices), explain=False), "job")[1][0] == 2.0
@@ -130,7 +130,7 @@ def test_the_site_never_draws_more_than_it_may() -> None:
 
 
 def test_dollars_per_hour_are_held_at_the_prices_of_the_hour() -> None:
-    prices = {CHEAP: [1.0, 1.0, 3.0, 3.0, 3.0, 3.0], DEAR: [9.0] * 6}
+    prices = {CHEAP: [1.0, 1.0, 3.0, 3.0, 3.0, 3.0], EXPENSIVE: [9.0] * 6}
     jobs = tuple(job(1.5, deadline_h=6.0, name=f"j{i}", save_s=0.0) for i in range(2))
     wanted = request(jobs, prices=prices, limits=Limits(max_usd_per_hour=4.0))
     made = plan(wanted, time_limit_s=UNHURRIED_S, explain=False)
@@ -167,7 +167,7 @@ def test_slack_is_spent_on_a_lower_power_cap_where_energy_weighs() -> None:
 @pytest.mark.slow
 def test_a_plan_made_again_keeps_what_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is as near to its bound as it was, so no column is generated for it."""
-    prices = {CHEAP: [2.0, 1.0, 3.0, 1.0, 2.0, 1.0] * 2, DEAR: [4.0] * 12}
+    prices = {CHEAP: [2.0, 1.0, 3.0, 1.0, 2.0, 1.0] * 2, EXPENSIVE: [4.0] * 12}
     jobs = tuple(job(3.0, deadline_h=10.0, name=f"j{i}") for i in range(7))
     wanted = request(jobs, prices=prices, quotas=(Quota("all", max_nodes=4),))
     warm = WarmStart()

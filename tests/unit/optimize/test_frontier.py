@@ -77,8 +77,8 @@ def moving(wanted: PlanRequest) -> PlanRequest:
 def test_the_frontier_trades_dollars_for_energy() -> None:
     found = frontier(request(job(40, deadline_h=60)))
     assert len(found) >= 9
-    for cheaper, dearer in pairwise(found):
-        assert cheaper.usd < dearer.usd
+    for cheaper, more_expensive in pairwise(found):
+        assert cheaper.usd < more_expensive.usd
     assert {a.pool.zone for a in found[0].allocations} == {"r1a"}
     frugal = min(found, key=lambda point: known(point.kwh))
     assert {a.pool.zone for a in frugal.allocations} == {"r1c"}
@@ -104,7 +104,7 @@ def test_no_point_of_the_frontier_beats_another(moves: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [False, True])
-def test_the_cheapest_point_is_no_dearer_than_the_plan(moves: bool) -> None:
+def test_the_cheapest_point_costs_no_more_than_the_plan(moves: bool) -> None:
     wanted = moving(with_two_speeds()) if moves else with_two_speeds()
     made = plan(wanted, explain=False).forecasts[0][1]
     assert found_usd(wanted) <= made.usd_p50 * 1.03
@@ -169,18 +169,18 @@ def test_no_star_is_awarded_or_denied_within_the_noise(
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=12))
-def test_some_scenario_is_always_unbeaten(figures: list[tuple[float, float]]) -> None:
+def test_some_scenario_is_always_non_dominated(figures: list[tuple[float, float]]) -> None:
     assert any(surely_unbeaten([forecast(usd, kwh, noise=0.1) for usd, kwh in figures]))
 
 
-def test_without_noise_the_unbeaten_are_the_pareto_optimal() -> None:
+def test_without_noise_the_non_dominated_are_the_pareto_optimal() -> None:
     figures = [(float(i * 7 % 11), float(i * 5 % 13)) for i in range(40)]
     found = surely_unbeaten([forecast(usd, kwh, noise=0.0) for usd, kwh in figures])
-    for one, unbeaten in zip(figures, found, strict=True):
+    for one, is_non_dominated in zip(figures, found, strict=True):
         beaten = any(
             other[0] <= one[0] and other[1] <= one[1] and other != one for other in figures
         )
-        assert unbeaten is not beaten
+        assert is_non_dominated is not beaten
 
 
 def test_the_knee_is_where_a_dollar_begins_to_save_less() -> None:

@@ -77,8 +77,8 @@ def solved_over_slots(wanted: PlanRequest) -> tuple[PlannedJob, tuple[Segment, .
     model = PlanModel(wanted, [part], slots, exclusive=True)
     solution = model.solve(time_limit_s=UNHURRIED_S, gap=0.0)
     (uses,) = model.uses(solution)
-    tariff = SlotCosts.of(ForecastTable.of(wanted, slots), part.table, wanted.policy.objective)
-    return part, schedule_uses(part, tariff, uses, slots, exclusive=True)
+    slot_costs = SlotCosts.of(ForecastTable.of(wanted, slots), part.table, wanted.policy.objective)
+    return part, schedule_uses(part, slot_costs, uses, slots, exclusive=True)
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ def request(
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
 def test_the_cheapest_pool_does_the_whole_job(solver: str) -> None:
-    cheap, dear = offer(pool("a"), 2.0), offer(pool("b"), 3.0)
-    made = plan(request([dear, cheap], job(10)), solver=solver)
+    cheap, expensive = offer(pool("a"), 2.0), offer(pool("b"), 3.0)
+    made = plan(request([expensive, cheap], job(10)), solver=solver)
     assert made.status is PlanStatus.OPTIMAL
     (allocation,) = made.allocations
     assert (allocation.pool, allocation.nodes) == (cheap.pool, 1)

@@ -66,7 +66,7 @@ def load_of(limit: SharedLimit, request: PlanRequest, nodes: int, tenant: str = 
 
 
 @pytest.mark.parametrize("families", [("p",), ("P",), ("p", "vt")])
-def test_a_family_is_the_letters_before_the_first_digit(families: tuple[str, ...]) -> None:
+def test_a_family_is_the_prefix_before_the_first_digit(families: tuple[str, ...]) -> None:
     quota = Quota("q", families=families, max_nodes=2)
     assert quota.matches(P5, machine())
     assert not quota.matches(G6, machine())

@@ -62,7 +62,7 @@ def test_a_reservation_comes_first_because_it_is_free() -> None:
     assert made.objective_usd == 0
 
 
-def test_what_is_dearer_than_nothing_says_so() -> None:
+def test_what_is_more_expensive_than_nothing_says_so() -> None:
     made = plan(request_of(reserved(4), offer(SPOT, 1.0)))
     reasons = {c.pool: c.rejection.reason for c in made.candidates if c.rejection is not None}
     assert "the chosen nothing" in reasons[SPOT]

@@ -171,12 +171,16 @@ def test_the_stated_noise_covers_what_other_draws_change(
 def test_spot_whose_capacity_was_not_measured_is_never_nearly_certain(measured: bool) -> None:
     seen = Estimate(0.99, 0.98, 1.0, Basis.MEASURED, "made up") if measured else None
     spot = replace(offer(pool(), 1.0), availability=seen)
-    firm = offer(pool(kind=CapacityType.ON_DEMAND), 5.0)
+    uninterruptible = offer(pool(kind=CapacityType.ON_DEMAND), 5.0)
     only_spot = Policy("p", limits=Limits(capacity_types=(CapacityType.SPOT,)))
     alone = plan(request([spot], job(4, deadline_h=40), only_spot)).forecasts[0][1].on_time
     assert alone.value > 0.99
     assert (alone.low > 0.9) == measured
     assert (alone.basis is Basis.PRIOR) != measured
     # Where on-demand can replace it, the deadline does not rest on it.
-    held = plan(request([spot, firm], job(4, deadline_h=40), Policy("p"))).forecasts[0][1].on_time
+    held = (
+        plan(request([spot, uninterruptible], job(4, deadline_h=40), Policy("p")))
+        .forecasts[0][1]
+        .on_time
+    )
     assert held.low > 0.9

@@ -26,7 +26,7 @@ from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, 
 
 UNCOUNTED = Policy("p", risk=Risk(on_time=0.5, reserve_s=0.0))
 NIGHT = Rule("night", RuleSignal.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))
-CHEAP, DEAR = offer(pool("a"), 1.0), offer(pool("b"), 2.0)
+CHEAP, EXPENSIVE = offer(pool("a"), 1.0), offer(pool("b"), 2.0)
 """The power of ``CHEAP`` is unknown."""
 
 
@@ -34,7 +34,7 @@ def request(
     what: Sequence[Job] = (),
     policy: Policy = UNCOUNTED,
     quotas: tuple[Quota, ...] = (),
-    offers: Sequence[Offer] = (CHEAP, DEAR),
+    offers: Sequence[Offer] = (CHEAP, EXPENSIVE),
     powers: Mapping[Pool, NodePower] | None = None,
     prices: Mapping[Pool, Sequence[float]] | None = None,
 ) -> PlanRequest:
@@ -43,7 +43,7 @@ def request(
         tuple(JobView(one, Progress()) for one in what or (job(),)),
         tuple(offers),
         machines_of(offers),
-        {DEAR.pool: power()} if powers is None else powers,
+        {EXPENSIVE.pool: power()} if powers is None else powers,
         policy,
         quotas=quotas,
         price_forecasts={
@@ -70,7 +70,7 @@ def test_a_policy_of_dollars_alone_plans_on_a_pool_of_unknown_power() -> None:
     assert energy(known(made.forecast_of("job"))) == UNKNOWN
     by_pool = {candidate.pool: candidate.forecast for candidate in made.candidates}
     assert energy(by_pool[CHEAP.pool]) == UNKNOWN
-    assert None not in energy(by_pool[DEAR.pool])
+    assert None not in energy(by_pool[EXPENSIVE.pool])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_counts_energy_excludes_a_pool_of_unknown_power(
     policy: Policy, what: Job, quotas: tuple[Quota, ...]
 ) -> None:
     made = plan(request([what], policy, quotas))
-    assert {a.pool for a in made.allocations} == {DEAR.pool}
+    assert {a.pool for a in made.allocations} == {EXPENSIVE.pool}
     assert [(r.pool, r.code) for r in made.rejections] == [(CHEAP.pool, "power_unknown")]
     assert known(known(made.forecast_of("job")).kwh) > 0
 
@@ -109,13 +109,13 @@ def test_only_the_job_with_a_budget_in_kwh_needs_known_power() -> None:
     counted = job(name="counted", budget=Budget(max_kwh=1e6))
     made = plan(request([job(name="free"), counted]), time_limit_s=UNHURRIED_S)
     used = {a.job: a.pool for a in made.allocations}
-    assert used == {"free": CHEAP.pool, "counted": DEAR.pool}
+    assert used == {"free": CHEAP.pool, "counted": EXPENSIVE.pool}
     assert energy(known(made.forecast_of("free"))) == UNKNOWN
     assert known(known(made.forecast_of("counted")).kwh) > 0
 
 
 def test_where_prices_move_energy_is_unknown_too() -> None:
-    prices = {CHEAP.pool: [3.0, 3.0, 1.0, 1.0, 1.0, 3.0], DEAR.pool: [4.0] * 6}
+    prices = {CHEAP.pool: [3.0, 3.0, 1.0, 1.0, 1.0, 3.0], EXPENSIVE.pool: [4.0] * 6}
     made = plan(request([job(3.0, deadline_h=6.0)], prices=prices), time_limit_s=UNHURRIED_S)
     assert {a.pool for a in made.allocations} == {CHEAP.pool}
     assert energy(known(made.forecast_of("job"))) == UNKNOWN
@@ -124,14 +124,14 @@ def test_where_prices_move_energy_is_unknown_too() -> None:
 @pytest.mark.filterwarnings("error")
 def test_energy_is_unknown_where_the_fallback_s_is() -> None:
     spot = offer(pool("a"), 1.0, hazard=0.5)
-    firm = offer(pool("a", kind=CapacityType.ON_DEMAND), 3.0)
+    uninterruptible = offer(pool("a", kind=CapacityType.ON_DEMAND), 3.0)
     tight = job(10.0, deadline_h=10.8)
-    made = plan(request([tight], offers=[spot, firm], powers={spot.pool: power()}))
+    made = plan(request([tight], offers=[spot, uninterruptible], powers={spot.pool: power()}))
     on_spot = next(c.forecast for c in made.candidates if c.pool == spot.pool)
     assert on_spot.falls_back.value > 0.5
     assert on_spot.kwh is None
     calm = replace(spot, hazard_per_hour=CHEAP.hazard_per_hour)
-    made = plan(request([job()], offers=[calm, firm], powers={spot.pool: power()}))
+    made = plan(request([job()], offers=[calm, uninterruptible], powers={spot.pool: power()}))
     on_spot = next(c.forecast for c in made.candidates if c.pool == spot.pool)
     assert on_spot.falls_back.value < 0.01
     assert known(on_spot.kwh) > 0
@@ -140,13 +140,13 @@ def test_energy_is_unknown_where_the_fallback_s_is() -> None:
 @pytest.mark.parametrize("moving", [False, True])
 def test_the_frontier_holds_the_plan_of_unknown_energy_beside_the_others(moving: bool) -> None:
     frugal = offer(pool("c"), 3.0)
-    powers = {DEAR.pool: power(), frugal.pool: power(1000.0)}
-    offers = (CHEAP, DEAR, frugal)
+    powers = {EXPENSIVE.pool: power(), frugal.pool: power(1000.0)}
+    offers = (CHEAP, EXPENSIVE, frugal)
     prices = {o.pool: [known(o.price_usd_per_hour).value] * 24 for o in offers if moving}
     found = frontier(request(offers=offers, powers=powers, prices=prices), time_limit_s=UNHURRIED_S)
     assert [p.kwh for p in found if {a.pool for a in p.allocations} == {CHEAP.pool}] == [None]
     counted = {frozenset(a.pool for a in p.allocations): known(p.kwh) for p in found if p.kwh}
-    assert counted[frozenset({DEAR.pool})] > counted[frozenset({frugal.pool})] > 0
+    assert counted[frozenset({EXPENSIVE.pool})] > counted[frozenset({frugal.pool})] > 0
     assert all((p.kwh is None) == (p.forecast.kwh is None) for p in found)
 
 

@@ -24,12 +24,12 @@ from costopt.planning.account_bill import bill_notes, planned_bill
 from costopt.planning.quotes import QuoteSet
 from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
 
-FIRM = pool("a", kind=CapacityType.ON_DEMAND)
+UNINTERRUPTIBLE = pool("a", kind=CapacityType.ON_DEMAND)
 OTHER_ZONE = pool("b", kind=CapacityType.ON_DEMAND)
 BIG = pool("a", kind=CapacityType.ON_DEMAND, name="gpu.huge")
 AWS = PoolPattern("aws")
 SOLVER_TOLERANCE = timedelta(hours=TOLERANCE)
-OFFERS = (offer(FIRM, 10.0), offer(OTHER_ZONE, 10.0), offer(BIG, 11.0))
+OFFERS = (offer(UNINTERRUPTIBLE, 10.0), offer(OTHER_ZONE, 10.0), offer(BIG, 11.0))
 
 
 def committed(usd: float = 20.0, rate: float = 7.0) -> Commitment:
@@ -103,7 +103,7 @@ def test_a_commitment_that_ends_is_planned_on_until_then() -> None:
     terms = PriceTerms(commitments=(committed(),))
     (short, *_) = [o for o in terms.offers(OFFERS, (), NOW) if o.pool.commitment]
     dated = replace(short, until_at=NOW + timedelta(hours=2))
-    assert dated.pool.uncommitted == FIRM
+    assert dated.pool.uncommitted == UNINTERRUPTIBLE
     assert planned([job()], terms).objective_usd == 0.0
 
 

@@ -64,8 +64,8 @@ def test_replays_come_to_what_the_forecast_says_of_the_same_futures(
 
 def test_replays_without_interruptible_capacity_all_cost_the_same(tmp_path: Path) -> None:
     job, seen = quotes_of(market(), tmp_path)
-    firm = [o for o in seen.offers if o.pool.capacity_type is CapacityType.ON_DEMAND]
-    only = QuoteSet(seen.now, tuple(firm), "prices alone")
+    uninterruptible = [o for o in seen.offers if o.pool.capacity_type is CapacityType.ON_DEMAND]
+    only = QuoteSet(seen.now, tuple(uninterruptible), "prices alone")
     made = replay_job(job, Policy("p", strategy=StrategySpec("milp")), only, UNLIMITED, 2, 120.0)
     assert made is not None
     assert made.forecast is not None

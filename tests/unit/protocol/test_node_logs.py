@@ -146,7 +146,7 @@ def test_pieces_are_never_rewritten(node: Node) -> None:
     assert node.store.get(first) == b"one\n"
 
 
-def test_an_agent_that_starts_anew_goes_on_where_it_was(node: Node) -> None:
+def test_a_restarted_agent_goes_on_where_it_was(node: Node) -> None:
     node.kept("one\n")
     again = node.again()
     again.kept("two\n")
@@ -191,7 +191,7 @@ def test_a_log_that_is_full_keeps_only_its_end(node: Node, monkeypatch: pytest.M
     assert node.text() == f"{full}\n[costopt: 63 bytes are omitted here]\nline 9\n"
 
 
-def test_a_store_that_refuses_is_asked_again_and_told_of_once(
+def test_a_store_that_refuses_is_asked_again_and_reported_once(
     failing: Node, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = failing.store

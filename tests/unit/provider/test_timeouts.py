@@ -142,7 +142,7 @@ def test_it_can_do_what_the_provider_can(cloud: SlowCloud) -> None:
     assert forgetful.bill(nodes[0]) is None
 
 
-def test_prices_that_are_not_told_anew_grow_old(cloud: SlowCloud) -> None:
+def test_prices_that_are_not_reported_again_grow_old(cloud: SlowCloud) -> None:
     clock = VirtualClock(T0)
     cache = OfferCache(cloud, clock)
     provider = TimeoutProvider(cloud, PATIENCE_S, lambda: None, cache)

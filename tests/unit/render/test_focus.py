@@ -38,7 +38,7 @@ from costopt.ledger.base import open_ledger
 from costopt.ledger.job_account import JobAccount
 from costopt.render.focus import ChargePeriod, FocusRow, FocusSettings, focus_rows
 from tests.support.focus_rules import PRESENT, violations
-from tests.support.sample_run import FIRM, SPOT_A, finished_at, sample_events
+from tests.support.sample_run import SPOT_A, UNINTERRUPTIBLE, finished_at, sample_events
 
 JOB = "llama-7b-finetune"
 NOW = finished_at() + timedelta(hours=1)
@@ -174,10 +174,12 @@ def test_a_node_is_split_at_periods_months_and_prices() -> None:
 
 
 def test_spot_is_dynamic_and_compared_with_on_demand() -> None:
-    rows, _ = rows_of((launched(), launched("i-2", FIRM, micros_per_hour=55_040_000)), NODE_END)
-    spot, firm = rows[0], rows[-1]
-    assert (spot["PricingCategory"], firm["PricingCategory"]) == ("Dynamic", "Standard")
-    assert spot["ListUnitPrice"] == firm["ListUnitPrice"] == Decimal("55.04")
+    rows, _ = rows_of(
+        (launched(), launched("i-2", UNINTERRUPTIBLE, micros_per_hour=55_040_000)), NODE_END
+    )
+    spot, uninterruptible = rows[0], rows[-1]
+    assert (spot["PricingCategory"], uninterruptible["PricingCategory"]) == ("Dynamic", "Standard")
+    assert spot["ListUnitPrice"] == uninterruptible["ListUnitPrice"] == Decimal("55.04")
     assert spot["ContractedUnitPrice"] == 10
 
 
@@ -342,7 +344,7 @@ def test_the_official_validator_finds_nothing(name: str, tmp_path: Path) -> None
 
 def test_what_a_commitment_covers_is_effective_and_not_billed() -> None:
     node = launched(
-        pool=str(Pool.parse(FIRM).committed_to("sp")),
+        pool=str(Pool.parse(UNINTERRUPTIBLE).committed_to("sp")),
         micros_per_hour=0,
         list_micros_per_hour=10_000_000,
         contracted_micros_per_hour=8_000_000,
@@ -363,12 +365,14 @@ def test_what_a_commitment_covers_is_effective_and_not_billed() -> None:
             "Spend",
             "USD",
         )
-        assert row["AvailabilityZone"] == Pool.parse(FIRM).zone
+        assert row["AvailabilityZone"] == Pool.parse(UNINTERRUPTIBLE).zone
     assert account.summary(NODE_END).committed_usd_micros == 24_000_000
 
 
 def test_a_discount_shows_in_the_contracted_price() -> None:
-    node = launched(pool=FIRM, micros_per_hour=8_000_000, list_micros_per_hour=10_000_000)
+    node = launched(
+        pool=UNINTERRUPTIBLE, micros_per_hour=8_000_000, list_micros_per_hour=10_000_000
+    )
     rows, _ = rows_of((node, ended()), NODE_END)
     assert violations(rows) == []
     assert total(rows, "ListCost") == 40

@@ -112,7 +112,7 @@ def test_a_released_node_makes_room_for_the_announced_one_no_more() -> None:
     assert sim.states() == {"sim-0001": "ended", "sim-0002": "ended"}
 
 
-def test_firm_time_runs_to_the_next_grid_point() -> None:
+def test_uninterruptible_time_runs_to_the_next_grid_point() -> None:
     history = pool_history(SPOT, [(0, 1, 1.0)], 9000)
     grid, events = Sim(market(history, tick_s=195.0)), Sim(market(history))
     assert grid.provider.uninterruptible_s(T0) == 195.0

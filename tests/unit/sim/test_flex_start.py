@@ -85,7 +85,7 @@ def test_one_that_is_no_longer_waited_for_never_starts() -> None:
     assert (_only(sim).end_cause, _only(sim).ended_at) == (EndCause.RELEASED, after(500))
 
 
-def test_nobody_takes_it_and_it_ends_after_seven_days() -> None:
+def test_it_is_not_taken_and_ends_after_seven_days() -> None:
     sim = _sim((0, 1, 1.0), (1000, 0, 1.0))
     sim.go(100)
     sim.launch(pool=FLEX)

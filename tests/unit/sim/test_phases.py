@@ -78,7 +78,7 @@ def test_speeds_and_evaluations_come_from_the_phases() -> None:
     assert share == pytest.approx(0.5 / 0.75)
 
 
-def test_a_phase_that_nobody_measured_there_is_done_as_the_present_one() -> None:
+def test_an_unmeasured_phase_is_done_as_the_present_one() -> None:
     one = job_of(
         Phase("a", 0.5, 1, 1, throughput=points(H100=3.0)),
         Phase("b", 0.5, 1, 1, throughput=points(A100=1.0)),

@@ -149,7 +149,9 @@ def test_a_tenants_prefixes_are_places_in_object_stores(tmp_path: Path) -> None:
         ("s3://b/costopt", "holds_account_store"),
     ],
 )
-def test_a_prefix_that_parts_nobody_is_refused(tmp_path: Path, prefix: str, code: str) -> None:
+def test_a_prefix_that_separates_no_tenants_is_refused(
+    tmp_path: Path, prefix: str, code: str
+) -> None:
     text = f"store: s3://b/costopt\ntenants: [{{name: red, prefixes: [s3://c, '{prefix}']}}]\n"
     (problem,) = refusal(tmp_path, text)
     assert_problem(problem, (2, 42, "tenants[0].prefixes[1]", code))

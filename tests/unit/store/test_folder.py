@@ -94,7 +94,7 @@ def test_a_full_disk_keeps_the_old_bytes(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 
 
 def _plant(place: Path, kind: str, outside: Path) -> Iterator[None]:
@@ -138,7 +138,7 @@ def test_what_is_not_a_file_of_ours_is_refused_at_once(tmp_path: Path, kind: str
     store.put("jobs/a/other", b"")
     with contextmanager(_plant)(tmp_path / "store" / "jobs" / "a" / "key", kind, outside):
         with pytest.raises(StoreError) as caught:
-            store.get("jobs/a/key", MOST_BYTES)
+            store.get("jobs/a/key", MAX_BYTES)
         assert caught.value.hint
         if kind != "huge file":
             with pytest.raises(StoreError):

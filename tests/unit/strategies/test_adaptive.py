@@ -70,7 +70,7 @@ def test_for_little_it_does_not_leave_several_pools(
     assert _decide([offer(pool, 2.0, 0) for pool in pools], deadline_h=6.8).targets == expected
 
 
-def test_spot_dearer_than_the_safe_gang_is_left() -> None:
+def test_spot_more_expensive_than_the_safe_gang_is_left() -> None:
     assert _decide([offer(SPOT_A, 9.0)], deadline_h=6).targets == ON_SAFE
 
 
@@ -102,7 +102,7 @@ def test_a_launch_takes_its_time_at_any_speed() -> None:
     strategy = AdaptiveStrategy(lifetimes=LifetimeModel(prior=lasting))
     job = replace(task(deadline_s=30 * HOUR_S, nodes=(1, 4), save_s=0.0), startup_s=1800.0)
     offers = [offer(SPOT_A, 2.0), replace(SAFE_OFFER, nodes_available=2)]
-    view = look(job, offers, firm_s=300.0)
+    view = look(job, offers, uninterruptible_s=300.0)
     weighed = only(strategy.decide(view)).alternatives
     for option in gang_options(view, view.jobs[0]):
         name = f"{option.nodes} × {option.pool}"
@@ -167,14 +167,14 @@ def test_the_program_is_solved_once_while_nothing_moves() -> None:
 
 
 def test_jobs_that_are_alike_share_a_program() -> None:
-    first, alike, dearer = AdaptiveStrategy(), AdaptiveStrategy(), AdaptiveStrategy()
+    first, alike, more_expensive = AdaptiveStrategy(), AdaptiveStrategy(), AdaptiveStrategy()
     _decide([offer(SPOT_A, 2.0)], done_h=1.0, strategy=first)
-    for other, usd_per_hour in ((alike, 2.0), (dearer, 3.0)):
+    for other, usd_per_hour in ((alike, 2.0), (more_expensive, 3.0)):
         share_lifetimes(other, first)
         _decide([offer(SPOT_A, usd_per_hour)], strategy=other)
     program = first._programs[0]["job"]
     assert alike._programs[0]["job"] is program, "with less time to spare"
-    assert dearer._programs[0]["job"] is not program
+    assert more_expensive._programs[0]["job"] is not program
 
 
 def test_every_alternative_is_reported_with_its_value_and_estimates() -> None:

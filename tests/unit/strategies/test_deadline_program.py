@@ -47,10 +47,10 @@ class Varied(Uniform):
     """
 
     def spot_usd(self, n: int, work: int) -> float:
-        return SPOT * (1.5 if work <= 4 else 1.0) * SPOT_TARIFF[min(n, 12)]
+        return SPOT * (1.5 if work <= 4 else 1.0) * SPOT_COSTS[min(n, 12)]
 
     def safe_usd(self, n: int, work: int) -> float:
-        return SAFE * (1.5 if work <= 4 else 1.0) * SAFE_TARIFF[min(n, 12)]
+        return SAFE * (1.5 if work <= 4 else 1.0) * SAFE_COSTS[min(n, 12)]
 
     def speed(self, work: int) -> int:
         return 2 if work <= 4 else 1
@@ -59,12 +59,12 @@ class Varied(Uniform):
         return work >= 4
 
 
-SPOT_TARIFF = (*[1.0] * 8, *[1 / 3] * 4, 1.0)
-SAFE_TARIFF = (*[1.0] * 8, *[2.0] * 4, 1.0)
+SPOT_COSTS = (*[1.0] * 8, *[1 / 3] * 4, 1.0)
+SAFE_COSTS = (*[1.0] * 8, *[2.0] * 4, 1.0)
 VARIED = replace(
     TERMS,
-    lanes=(replace(TERMS.lanes[0], tariff=SPOT_TARIFF),),
-    safe_tariff=SAFE_TARIFF,
+    lanes=(replace(TERMS.lanes[0], tariff=SPOT_COSTS),),
+    safe_tariff=SAFE_COSTS,
     stages=(
         ProgramStage(math.inf, 4.0, (SPOT,), (1.0,), SAFE),
         ProgramStage(4.0, 0.0, (1.5 * SPOT,), (2.0,), 1.5 * SAFE, may_wait=False),
@@ -163,11 +163,11 @@ def test_another_pool_is_worth_something() -> None:
     assert beside.waiting(30, 5, None, 0) < alone.waiting(30, 5, None, 0)
 
 
-def test_a_dear_pool_that_is_up_is_not_taken_for_a_cheap_one() -> None:
+def test_an_expensive_pool_that_is_up_is_not_taken_for_a_cheap_one() -> None:
     """Who waits beside a dear pool can launch the dear one, and the cheap one once it is back."""
     cheap = replace(TERMS.lanes[0], share=0.5)
-    dear = replace(cheap, cost=2.5)
-    program = ValueFunction(replace(TERMS, lanes=(cheap, dear)), 30, 10)
+    expensive = replace(cheap, cost=2.5)
+    program = ValueFunction(replace(TERMS, lanes=(cheap, expensive)), 30, 10)
     waits = [program.waiting(30, 5, lane, 0) for lane in (0, 1, None)]
     assert waits == sorted(waits)
     assert waits[1] - waits[0] > 1.0

@@ -86,11 +86,11 @@ class Forgetful:
 def test_a_job_that_is_left_out_keeps_its_nodes() -> None:
     desired = FaultIsolatedStrategy(Forgetful).decide(_view("ab"))
     assert [d.job for d in desired.decisions] == ["a", "b"]
-    nobody = Desired(())
+    no_one = Desired(())
 
     class Silent:
         def decide(self, view: View) -> Desired:
-            return nobody
+            return no_one
 
     (kept,) = FaultIsolatedStrategy(Silent).decide(_view("a")).decisions
     assert (kept.targets, kept.rule) == ((Target(SPOT_B, 1),), FAILED)

@@ -86,7 +86,7 @@ def test_a_tick_of_waiting_adds_nothing_even_where_a_tick_on_spot_would() -> Non
     job = replace(task(deadline_s=4 * HOUR_S + 10, save_s=0), startup_s=0)
     job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
     wants = ShieldedStrategy(Wants(Target(FLEX, 1)))
-    view = look(job, [_flex(wait_s=1.0), SAFE_OFFER], firm_s=TICK_S)
+    view = look(job, [_flex(wait_s=1.0), SAFE_OFFER], uninterruptible_s=TICK_S)
     assert only(wants.decide(view)).rule == "shield"
 
 

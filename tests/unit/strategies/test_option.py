@@ -59,8 +59,8 @@ def test_the_cheapest_work_comes_first_and_not_the_cheapest_hour() -> None:
 
 def test_energy_and_carbon_count_as_the_objective_says() -> None:
     """A gang of 4 V100s in one node draws 1 kW as one of them does."""
-    dear_power = Objective(usd=1.0, usd_per_kwh=100.0)
-    view = look(task(), [offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)], objective=dear_power)
+    expensive_power = Objective(usd=1.0, usd_per_kwh=100.0)
+    view = look(task(), [offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)], objective=expensive_power)
     assert [o.pool for o in uninterruptible_options(gang_options(view, view.jobs[0]))] == [
         BIG_SAFE,
         SAFE,

@@ -123,7 +123,7 @@ def test_the_reserve_is_there_to_be_used_once_launches_were_refused() -> None:
         assert _decide(late_by_start, Target(SAFE, 1))[0] == (Target(kept, 1),)
 
 
-def test_the_save_of_the_gang_before_is_allowed_for_where_nodes_start_up_sooner() -> None:
+def test_the_save_of_the_gang_before_is_allowed_for_where_nodes_start_up_earlier() -> None:
     job = task(deadline_s=NEEDED_S + 1000, save_s=10)
     quick = replace(job, startup_s=0, checkpoint=replace(job.checkpoint, restore_s=150))
     views = [look(quick, [SAFE_OFFER], nodes=nodes) for nodes in ((), nodes_in(SPOT_A))]
@@ -182,13 +182,15 @@ def test_what_survives_the_tick_counts_where_a_save_takes_no_time() -> None:
     job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
     needed_s = 4 * HOUR_S
     job = replace(task(deadline_s=needed_s + 10, save_s=0), startup_s=0, checkpoint=job.checkpoint)
-    firm = look(job, [SPOT_OFFER, SAFE_OFFER], firm_s=TICK_S, nodes=nodes_in(SPOT_A))
-    assert _decide(firm, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
-    assert _decide(firm)[1] == "shield"
+    uninterruptible = look(
+        job, [SPOT_OFFER, SAFE_OFFER], uninterruptible_s=TICK_S, nodes=nodes_in(SPOT_A)
+    )
+    assert _decide(uninterruptible, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
+    assert _decide(uninterruptible)[1] == "shield"
     slow_save = replace(job, checkpoint=replace(job.checkpoint, save_s=0.01))
-    saving = replace(firm, jobs=(replace(firm.jobs[0], job=slow_save),))
+    saving = replace(uninterruptible, jobs=(replace(uninterruptible.jobs[0], job=slow_save),))
     assert _decide(saving, Target(SPOT_A, 1))[1] == "shield"
-    loose = replace(firm, uninterruptible_s=TICK_S - 1)
+    loose = replace(uninterruptible, uninterruptible_s=TICK_S - 1)
     assert _decide(loose, Target(SPOT_A, 1))[1] == "shield"
 
 
@@ -216,7 +218,7 @@ def _narrowing() -> tuple[tuple[Phase, ...], Throughput]:
 
 
 @pytest.mark.parametrize("slack_s", [900.0, 1800.0, 7200.0])
-def test_a_slow_phase_to_come_is_reckoned_with(slack_s: float) -> None:
+def test_a_slow_phase_ahead_is_counted(slack_s: float) -> None:
     """Half the work on 4 nodes, half on one: 0.5 h + 2 h, and not 1 h."""
     phases, throughput = _narrowing()
     job = replace(task(nodes=(1, 4)), phases=phases, throughput=throughput)
@@ -254,9 +256,9 @@ CAPPED_S = 150 + 4 * HOUR_S / 0.8 * (1 + 10 / 1800) + 10
 """What the capped gang needs."""
 
 
-def _capped_look(deadline_s: float, *pools: Pool, firm_s: float = 0.0) -> View:
-    job = task(deadline_s=deadline_s, save_s=0.0 if firm_s else 10.0)
-    view = look(job, [offer(where, 8.0) for where in pools], firm_s=firm_s)
+def _capped_look(deadline_s: float, *pools: Pool, uninterruptible_s: float = 0.0) -> View:
+    job = task(deadline_s=deadline_s, save_s=0.0 if uninterruptible_s else 10.0)
+    view = look(job, [offer(where, 8.0) for where in pools], uninterruptible_s=uninterruptible_s)
     return replace(view, powers={p: replace(w, caps=(CAP,)) for p, w in view.powers.items()})
 
 
@@ -276,10 +278,10 @@ def test_a_tick_on_capped_spot_counts_for_what_it_does_under_the_cap(
 ) -> None:
     """A start of 150 s and 150 s of work at 0.8 within the tick; then a start and all the rest."""
     after_tick_s = 150 + 4 * HOUR_S - 0.8 * (TICK_S - 150)
-    view = _capped_look(TICK_S + after_tick_s + spare_s, SPOT_A, SAFE, firm_s=TICK_S)
+    view = _capped_look(TICK_S + after_tick_s + spare_s, SPOT_A, SAFE, uninterruptible_s=TICK_S)
     assert _decide(view, Target(SPOT_A, 1, 250.0))[1] == rule
 
 
-def test_a_cap_that_nobody_measured_slows_nothing() -> None:
+def test_an_unmeasured_cap_slows_nothing() -> None:
     view = _capped_look(NEEDED_S + 1, SAFE)
     assert _decide(view, Target(SAFE, 1, 111.0))[1] is None

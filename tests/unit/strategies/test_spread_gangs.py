@@ -152,7 +152,7 @@ def test_the_shield_counts_what_a_spread_does_within_a_tick() -> None:
         [*TWO_ZONES, SAFE_OFFER],
         nodes=nodes,
         done=job.work.amount - 4 * 120.0,
-        firm_s=300.0,
+        uninterruptible_s=300.0,
     )
     decision = Decision("job", HALVES, "as told")
     assert apply_shield(view, view.jobs[0], decision).targets == HALVES

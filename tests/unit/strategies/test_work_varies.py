@@ -135,7 +135,7 @@ def test_the_work_left_is_measured_phase_by_phase(
     assert only(AdaptiveStrategy().decide(view)).targets == expected
 
 
-def test_a_phase_that_may_not_pause_makes_capacity_that_goes_dearer() -> None:
+def test_a_phase_that_may_not_pause_makes_interruptible_capacity_more_expensive() -> None:
     """What is lost in it must be replaced at once."""
     values = []
     for may_pause in (True, False):

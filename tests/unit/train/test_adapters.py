@@ -74,7 +74,7 @@ def test_ddp_ends_before_its_process_group(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "saved step 1\nleft: 0\n"), done.stderr
 
 
-def test_a_sharded_model_is_cut_anew(tmp_path: Path) -> None:
+def test_a_sharded_model_is_resharded(tmp_path: Path) -> None:
     assert "saved step 10 of 2 processes" in run(tmp_path, "fsdp2.py", 10, size=2)
     said = run(tmp_path, "fsdp2.py", 12)
     assert "begins at step 10" in said

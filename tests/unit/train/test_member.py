@@ -21,16 +21,16 @@ class Line:
 
     def __init__(self, door: socket.socket) -> None:
         self._link, _ = door.accept()
-        self._letters = self._link.makefile("rb")
+        self._messages = self._link.makefile("rb")
 
     def read(self) -> Any:
-        return decode(self._letters.readline())
+        return decode(self._messages.readline())
 
     def write(self, formed: GangFormedMessage) -> None:
         self._link.sendall(encode(formed))
 
     def close(self) -> None:
-        self._letters.close()
+        self._messages.close()
         self._link.close()
 
 
@@ -45,9 +45,9 @@ def test_a_line_that_breaks_before_a_gang_is_taken_up_is_no_return_to_the_last_o
         assert member.next_gang(failed=False).generation == 8
 
         line = Line(door)
-        hello = line.read()
-        assert (hello.generation, hello.gang) == (8, (member.name, "b"))
-        assert hello.standing == TrainerProgress()
+        send_join = line.read()
+        assert (send_join.generation, send_join.gang) == (8, (member.name, "b"))
+        assert send_join.standing == TrainerProgress()
         waiting = threading.Thread(target=lambda: member.next_gang(failed=True), daemon=True)
         waiting.start()
         while not isinstance(line.read(), ReadyMessage):
@@ -55,8 +55,8 @@ def test_a_line_that_breaks_before_a_gang_is_taken_up_is_no_return_to_the_last_o
         line.close()
 
         line = Line(door)
-        hello = line.read()
-        assert (hello.generation, hello.ready) == (8, True)
+        send_join = line.read()
+        assert (send_join.generation, send_join.ready) == (8, True)
         line.write(GangFormedMessage(9, (member.name,), None, False, place))
         waiting.join()
         member.leave()

@@ -217,7 +217,7 @@ def test_what_the_store_has_already_is_not_sent_again_on_a_notice_too_short_for_
 @pytest.mark.parametrize(
     ("notice", "speed"), [(Notice(60.0), 1.0), (Notice(5.0, None), 1.0), (Notice(5.0), 300.0)]
 )
-def test_where_it_fits_or_nobody_knows_the_store_is_waited_for(
+def test_where_it_fits_or_is_unknown_the_store_is_waited_for(
     tmp_path: Path, desk: SnapshotSocketServer, notice: Notice, speed: float
 ) -> None:
     """What is held back besides is shorter where the notice was, on a simulated node."""

@@ -49,7 +49,7 @@ def test_steps_that_were_lost_count_no_more() -> None:
     assert use.goodput(130.0) == pytest.approx(4 / 40)
 
 
-def test_a_step_that_was_begun_anew_counts_once() -> None:
+def test_a_repeated_step_counts_once() -> None:
     use = StepTimer(began=90.0)
     use.begin_step(100.0)
     use.wait(1.0)

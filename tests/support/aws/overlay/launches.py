@@ -31,8 +31,8 @@ class Launches:
     """A pool has room for any number of instances, unless it was said how many or why not."""
 
     def __init__(self) -> None:
-        self.on_start: InstanceHook = _nobody
-        self.on_end: InstanceHook = _nobody
+        self.on_start: InstanceHook = _ignore
+        self.on_end: InstanceHook = _ignore
         """Called with (region, instance id) when an instance was launched or terminated."""
         self._lock = RLock()
         self._room: dict[SpotPool, int] = {}
@@ -57,7 +57,7 @@ class Launches:
             self._reported.clear()
             self._hidden.clear()
             self._hide_for = 0
-            self.on_start = self.on_end = _nobody
+            self.on_start = self.on_end = _ignore
 
     def room(self, zone: str, instance_type: str, instances: int, market: str = "spot") -> None:
         """The pool holds at most so many instances from now on; those that run, run on."""
@@ -145,7 +145,7 @@ class Launches:
         return forward(call.with_params(MinCount=str(launched), MaxCount=str(launched)))
 
 
-def _nobody(region: str, instance_id: str) -> None:
+def _ignore(region: str, instance_id: str) -> None:
     """Instances have no body."""
 
 
