@@ -88,7 +88,7 @@ class Agent:
         self._noticed = False
         self._interrupts_at: float | None = None
         self._gone = False
-        self._trouble = ""
+        self._failure = ""
         self._contact = None if settings.contact is None else Contact(settings.contact)
         self._contact_error = ""
 
@@ -173,10 +173,10 @@ class Agent:
             self._interrupts_at = notice.deadline_at or time.time()
         if self._attempt is not None and self._noticed:
             self._attempt.ask_stop(self._stop_notice(notice))
-        trouble = self._notices.error()
-        if trouble and trouble != self._trouble:
-            _say(f"interruption notices are unavailable: {trouble}")
-        self._trouble = trouble
+        failure = self._notices.error()
+        if failure and failure != self._failure:
+            _say(f"interruption notices are unavailable: {failure}")
+        self._failure = failure
 
     def _leave_if_noticed(self) -> None:
         """Leave once training has ended if the notice was a signal: the node may be waited for."""

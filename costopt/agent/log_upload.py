@@ -43,7 +43,7 @@ class LogUpload:
         self._folder = folder
         self._every_s = every_s
         self._end: LogPosition | None = None
-        self._trouble = ""
+        self._failure = ""
         self._turn = threading.Condition()
         self._asked = self._served = 0
         self._closing = False
@@ -78,15 +78,15 @@ class LogUpload:
                 self._turn.notify_all()
 
     def _try_to_send(self, *, last: bool) -> None:
-        trouble = ""
+        failure = ""
         try:
             self._send(last=last)
         except (CostoptError, OSError) as error:
-            trouble = str(error)
+            failure = str(error)
             self._end = None  # a refused write may have arrived
-        if trouble and trouble != self._trouble:
-            print(f"the log cannot be uploaded: {trouble}", file=sys.stderr, flush=True)  # noqa: T201
-        self._trouble = trouble
+        if failure and failure != self._failure:
+            print(f"the log cannot be uploaded: {failure}", file=sys.stderr, flush=True)  # noqa: T201
+        self._failure = failure
 
     def _send(self, *, last: bool) -> None:
         end = self._end = self._end or self._log.end()

@@ -50,7 +50,7 @@ HANG_TIMEOUT_S = 300.0
 
 @dataclass(slots=True)
 class _Member:
-    hello: JoinMessage
+    join: JoinMessage
     standing: TrainerProgress
     ready: bool
     heard_at: float
@@ -83,17 +83,17 @@ class Membership:
         """Return every connected member, the oldest first, spares included."""
         return tuple(self._members)
 
-    def join(self, hello: JoinMessage, now: float) -> None:
+    def join(self, join: JoinMessage, now: float) -> None:
         """Add a trainer that has joined, or joined again."""
-        name, standing = hello.member, hello.standing
+        name, standing = join.member, join.standing
         if name in self._members:
             self.leave(name, "it joined again", now)
-        if hello.ready and name in self._missing:
+        if join.ready and name in self._missing:
             self._end_gang(f"it broke at {name}", now)
-        elif not hello.ready and not self._readmit(hello, now):
-            self._send(name, GangOverMessage(hello.generation, "the others went on without you"))
-        self.generation = max(self.generation, standing.generation, hello.generation)
-        self._members[name] = _Member(hello, standing, hello.ready, now, now)
+        elif not join.ready and not self._readmit(join, now):
+            self._send(name, GangOverMessage(join.generation, "the others went on without you"))
+        self.generation = max(self.generation, standing.generation, join.generation)
+        self._members[name] = _Member(join, standing, join.ready, now, now)
         self.beat(name, standing, now)
         self._announce()
 
@@ -108,16 +108,16 @@ class Membership:
         """Return each member's progress as it last reported it."""
         return {name: member.standing for name, member in self._members.items()}
 
-    def ready(self, name: str, letter: ReadyMessage, now: float) -> None:
+    def ready(self, name: str, message: ReadyMessage, now: float) -> None:
         """Record that a member has left its gang and waits for the next."""
         member = self._members.get(name)
         if member is None:
             return
-        self.beat(name, letter.standing, now)
+        self.beat(name, message.standing, now)
         member.ready = True
         if name not in self.gang:
             self._announce()
-        elif letter.failed:
+        elif message.failed:
             self._end_gang(f"it broke at {name}", now)
         elif self._over_at is None:
             self._over_at = now
@@ -125,10 +125,10 @@ class Membership:
     def leave(self, name: str, why: str, now: float, *, agreed: bool = False) -> None:
         """Remove a member. ``agreed``: its gang knows and disbands without an error."""
         gone = self._members.pop(name, None)
-        self.outbox = [(to, letter) for to, letter in self.outbox if to != name]
+        self.outbox = [(to, message) for to, message in self.outbox if to != name]
         if gone is None:
             return
-        lost = {name} if agreed else {name, *self._end_unit(gone.hello, f"{name}: {why}")}
+        lost = {name} if agreed else {name, *self._end_unit(gone.join, f"{name}: {why}")}
         if name not in self.gang:
             return
         if agreed:
@@ -139,7 +139,7 @@ class Membership:
 
     def _end_unit(self, lost: JoinMessage, why: str) -> list[str]:
         """Return the others of a unit that lost a member; they are asked to end."""
-        mates = [n for n, m in self._members.items() if lost.unit and m.hello.unit == lost.unit]
+        mates = [n for n, m in self._members.items() if lost.unit and m.join.unit == lost.unit]
         for mate in mates:
             self._send(mate, GangOverMessage(self.generation, why, unit_over=True))
         return mates
@@ -170,26 +170,26 @@ class Membership:
             times.append(self._missed_at)
         return min(times, default=now + self.settle_s)
 
-    def _readmit(self, hello: JoinMessage, now: float) -> bool:
+    def _readmit(self, join: JoinMessage, now: float) -> bool:
         """Whether it continues in a gang that ran before this membership was started.
 
         The first to join names the others; if one of them does not join within ``settle_s``, the
         gang is over.
         """
-        if not self.gang and hello.generation > self.generation:
-            self.generation, self._over_at = hello.generation, None
-            self._missing = set(hello.gang)
+        if not self.gang and join.generation > self.generation:
+            self.generation, self._over_at = join.generation, None
+            self._missing = set(join.gang)
             self._missed_at = now + self.settle_s
-        elif hello.generation != self.generation or hello.member not in self._missing:
+        elif join.generation != self.generation or join.member not in self._missing:
             return False
-        self.gang = (*self.gang, hello.member)
-        self._missing.discard(hello.member)
+        self.gang = (*self.gang, join.member)
+        self._missing.discard(join.member)
         return True
 
     def _announce(self) -> None:
         """Notify the gang of the trainers that wait, if there are free places."""
         waiting = [name for unit in self._units(ready=True) for name in unit]
-        training = {self._members[name].hello.unit or name for name in self.gang}
+        training = {self._members[name].join.unit or name for name in self.gang}
         if waiting and self._over_at is None and len(training) < self._most():
             for name in self.gang:
                 self._send(name, JoinPendingMessage(f"{', '.join(waiting)} joined"))
@@ -199,12 +199,12 @@ class Membership:
         found: dict[str, list[str]] = {}
         for name, member in self._members.items():
             if member.ready or not ready:
-                found.setdefault(member.hello.unit or name, []).append(name)
-        hellos = {name: member.hello for name, member in self._members.items()}
+                found.setdefault(member.join.unit or name, []).append(name)
+        joins = {name: member.join for name, member in self._members.items()}
         return [
-            tuple(sorted(names, key=lambda name: hellos[name].position))
+            tuple(sorted(names, key=lambda name: joins[name].position))
             for names in found.values()
-            if len(names) == hellos[names[0]].unit_size
+            if len(names) == joins[names[0]].unit_size
         ]
 
     def _end_gang(self, why: str, now: float) -> None:
@@ -231,7 +231,7 @@ class Membership:
         if any(self._step(unit) >= 0 for unit in units):
             return True
         ready = [self._members[name] for unit in units for name in unit]
-        expected = max((m.hello.expected or 0) for m in ready)
+        expected = max((m.join.expected or 0) for m in ready)
         settled = now - max(member.joined_at for member in ready) >= self.settle_s
         return settled or 0 < expected <= len(units)
 
@@ -248,8 +248,8 @@ class Membership:
             gang,
             source,
             aligned,
-            self._members[gang[0]].hello.store,
-            tuple(self._members[name].hello.conditions for name in gang),
+            self._members[gang[0]].join.store,
+            tuple(self._members[name].join.conditions for name in gang),
             self.silent_s,
         )
         for name in gang:
@@ -275,7 +275,7 @@ class Membership:
         return standing.step is not None and standing.generation >= self._trained
 
     def _most(self) -> int:
-        return max(1, min(member.hello.most for member in self._members.values()))
+        return max(1, min(member.join.most for member in self._members.values()))
 
-    def _send(self, name: str, letter: ToTrainer) -> None:
-        self.outbox.append((name, letter))
+    def _send(self, name: str, message: ToTrainer) -> None:
+        self.outbox.append((name, message))

@@ -185,30 +185,30 @@ class MembershipServer:
             self._lose(connection, str(error) or "its connection closed")
 
     def _take(self, connection: _Connection, line: bytes) -> None:
-        now, letter = time.monotonic(), decode(line)
-        if isinstance(letter, JoinMessage):
-            self._disconnect(self._by_member.pop(letter.member, None))
-            connection.member = letter.member
-            self._by_member[letter.member] = connection
-            self._membership.join(letter, now)
+        now, message = time.monotonic(), decode(line)
+        if isinstance(message, JoinMessage):
+            self._disconnect(self._by_member.pop(message.member, None))
+            connection.member = message.member
+            self._by_member[message.member] = connection
+            self._membership.join(message, now)
         elif connection.member is None:
             raise ValueError("its first message was not Hello")
-        elif isinstance(letter, HeartbeatMessage):
-            self._membership.beat(connection.member, letter.standing, now)
-        elif isinstance(letter, ReadyMessage):
-            self._membership.ready(connection.member, letter, now)
-        elif isinstance(letter, LeaveMessage):
+        elif isinstance(message, HeartbeatMessage):
+            self._membership.beat(connection.member, message.standing, now)
+        elif isinstance(message, ReadyMessage):
+            self._membership.ready(connection.member, message, now)
+        elif isinstance(message, LeaveMessage):
             self._membership.leave(connection.member, "it left", now, agreed=True)
 
     def _post(self) -> None:
         """A member that cannot be sent to is removed, which may queue more messages."""
         while self._membership.outbox:
-            name, letter = self._membership.outbox.pop(0)
+            name, message = self._membership.outbox.pop(0)
             connection = self._by_member.get(name)
             if connection is None:
                 continue
             try:
-                connection.link.sendall(encode(letter))
+                connection.link.sendall(encode(message))
             except OSError as error:
                 self._lose(connection, str(error))
 

@@ -36,7 +36,7 @@ MAX_BYTES = 4_000_000
 MAX_KEY_BYTES = 1000
 MAX_GAP_S = 60.0
 """Power is not integrated over a longer time without a reading."""
-MAX_SILENCE_S = 300.0
+UNREACHABLE_TIMEOUT_S = 300.0
 """A BMC restarts within some minutes; one that is unreachable for longer is read no more."""
 MAX_STEP_J = 1.08e7
 """3 kWh: counters have steps of 1 kWh at most, so one that rests for this long is stuck."""
@@ -140,7 +140,7 @@ class NetworkMeter:
     def _missed(self, now_s: float, why: str) -> None:
         if self._answered_s is None:
             self._answered_s = now_s
-        if now_s - self._answered_s > MAX_SILENCE_S:
+        if now_s - self._answered_s > UNREACHABLE_TIMEOUT_S:
             self.error = f"{self._name} is not used any more: {why}"
         elif not self._silent:
             _report(f"{self._name}: {why}")

@@ -130,7 +130,7 @@ class Trainer:
         deadline.
         """
         first = self.stop_asked_at is None
-        if first or _sooner(notice.deadline_at, self._deadline_at):
+        if first or _is_earlier(notice.deadline_at, self._deadline_at):
             notice.write(self.notice_file)
             self._deadline_at = notice.deadline_at
         if first:
@@ -206,7 +206,7 @@ class Trainer:
                 os.killpg(process.pid, number)
 
 
-def _sooner(new: float | None, known: float | None) -> bool:
+def _is_earlier(new: float | None, known: float | None) -> bool:
     return new is not None and (known is None or new < known)
 
 
@@ -253,7 +253,7 @@ class WarmStandby:
         """Return the process, which runs the script from now on; None if it cannot."""
         if not spec.script or not self.is_warm():
             return None
-        letter = {
+        message = {
             "argv": list(spec.script),
             "env": {**dict(spec.variables), **variables},
             "cwd": workdir,
@@ -262,7 +262,7 @@ class WarmStandby:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(letter).encode() + b"\n")
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.close()
         except OSError:
             return None

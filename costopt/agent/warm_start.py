@@ -26,15 +26,15 @@ def main(modules: str) -> None:
     line = sys.stdin.readline()
     if not line:
         return
-    letter = json.loads(line)
-    log = os.open(letter["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    message = json.loads(line)
+    log = os.open(message["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    os.environ.update(letter["env"])
+    os.environ.update(message["env"])
     os.environ["COSTOPT_BEGAN_AT"] = repr(time.time())
-    os.chdir(letter["cwd"])
-    sys.argv = letter["argv"]
+    os.chdir(message["cwd"])
+    sys.argv = message["argv"]
     sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))  # noqa: PTH100, PTH120
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -243,18 +243,20 @@ class CheckpointHistory:
         # After HEAD: the bases of all deltas that it names are tagged by then.
         tagged = self.place.tagged()
         kept = rule.retained(line, tagged, self.place.deltas(), self.place.number)
-        doomed = [name for name in names if name not in kept and name not in tagged]
+        prunable = [name for name in names if name not in kept and name not in tagged]
         latest = 0 if head is None else head.generation
         if kept:
-            doomed = [name for name in doomed if name < kept[0] or name.generation < latest]
+            prunable = [name for name in prunable if name < kept[0] or name.generation < latest]
         if cold_after_days is not None:
-            doomed = [name for name in doomed if not self._is_paid_anyway(name, cold_after_days)]
-        if apply and doomed:
+            prunable = [
+                name for name in prunable if not self._is_paid_anyway(name, cold_after_days)
+            ]
+        if apply and prunable:
             # HEAD drops them first: it must not name a checkpoint that is partly removed.
-            gone = {str(name) for name in doomed}
+            gone = {str(name) for name in prunable}
             compare_and_swap_head(self.place, lambda found: _without(found, gone))
-            self.place.remove_all(doomed)
-        return tuple(str(name) for name in doomed)
+            self.place.remove_all(prunable)
+        return tuple(str(name) for name in prunable)
 
     def _is_paid_anyway(self, name: CheckpointName, cold_after_days: int) -> bool:
         """Whether a checkpoint is in a cold class, whose minimum duration is not over."""

@@ -163,9 +163,9 @@ class TensorSpec(NamedTuple):
     shape: tuple[int, ...]
 
 
-def shard_prefix(rank: int, word: str) -> str:
-    """Return how the names of a rank's files begin; ``word`` is its gang's fencing token."""
-    return f"r{rank:05d}-{word[:8]}-"
+def shard_prefix(rank: int, token: str) -> str:
+    """Return how the names of a rank's files begin; ``token`` is its gang's fencing token."""
+    return f"r{rank:05d}-{token[:8]}-"
 
 
 @dataclass(frozen=True, slots=True)

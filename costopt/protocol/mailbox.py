@@ -166,7 +166,7 @@ class Mailbox:
 
         With ``among``, only reports at these keys count.
         """
-        refused = {letter.name for letter in self.rejected_checkpoints()}
+        refused = {message.name for message in self.rejected_checkpoints()}
         saved = [c for c in self.checkpoints() if c.name not in refused]
         there = (c for c in saved if among is None or self._checkpoint_key(c.name) in among)
         return max((c.units for c in there), default=0.0)
@@ -191,8 +191,8 @@ class Mailbox:
 
         newest = self._keys(folder)[-MAX_MESSAGES:]
         once = self._once
-        letters = map(read, newest) if once is None else once.new_messages(folder, newest, read)
-        return tuple(letter for letter in letters if letter is not None)
+        messages = map(read, newest) if once is None else once.new_messages(folder, newest, read)
+        return tuple(message for message in messages if message is not None)
 
     def _checkpoint_key(self, name: str) -> str:
         return f"{self.prefix}/checkpoints/{name}.json"

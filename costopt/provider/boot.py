@@ -307,14 +307,14 @@ def report_failure_and_power_off(cloud: BootPlatform, job: str, node_id: str, wh
     letter is one that ``costopt.protocol.mailbox`` reads.
     """
     print(f"costopt: this node cannot start: {why}", file=sys.stderr)
-    letters, note = f"jobs/{job}", f"{why}\n".encode()
+    messages, note = f"jobs/{job}", f"{why}\n".encode()
     try:
         get_with_retry(
-            lambda: cloud.object_url("PUT", f"{letters}/nodes/{node_id}/start-failed.txt", note)
+            lambda: cloud.object_url("PUT", f"{messages}/nodes/{node_id}/start-failed.txt", note)
         )
-        gang = json.loads(get_with_retry(lambda: cloud.object_url("GET", f"{letters}/gang.json")))
+        gang = json.loads(get_with_retry(lambda: cloud.object_url("GET", f"{messages}/gang.json")))
         if node_id in gang["members"]:
-            key = f"{letters}/failures/{gang['generation']:09d}.json"
+            key = f"{messages}/failures/{gang['generation']:09d}.json"
             failure = {
                 "schema": 1,
                 "node_id": node_id,

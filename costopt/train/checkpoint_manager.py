@@ -70,7 +70,7 @@ class CheckpointManager:
         self._saved_step: int | None = None
         self._failed_saves = 0
         self._restored: RestoredCheckpoint | None = None
-        self._troubles: dict[Tier, str] = {}
+        self._failures: dict[Tier, str] = {}
 
     def is_due(self) -> bool:
         """Whether to save after this step; rank 0 decides.
@@ -266,11 +266,11 @@ class CheckpointManager:
         """Report the results of the near tiers; each failure once."""
         assert self._checkpointer is not None
         for kept in self._checkpointer.pop_replicas():
-            trouble = f"no copy in the {kept.tier} tier: {kept.complaint}" if kept.complaint else ""
-            if trouble and self._troubles.get(kept.tier) != trouble:
-                self.log_error(trouble)
-            self._troubles[kept.tier] = trouble
-            self._reporter.on_replica("; ".join(filter(None, self._troubles.values())))
+            failure = f"no copy in the {kept.tier} tier: {kept.complaint}" if kept.complaint else ""
+            if failure and self._failures.get(kept.tier) != failure:
+                self.log_error(failure)
+            self._failures[kept.tier] = failure
+            self._reporter.on_replica("; ".join(filter(None, self._failures.values())))
 
     def _hear(self, outcome: SaveOutcome) -> None:
         """Record the outcome of a save."""

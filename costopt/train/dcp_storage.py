@@ -90,7 +90,7 @@ class StorageWriter(storage.StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Claim the repository; tell each rank its number and who holds which value."""
-        word, attempt, generation = claim_place(self._place, self._generation)
+        token, attempt, generation = claim_place(self._place, self._generation)
         holders = {
             item.index.fqn: rank
             for rank, plan in enumerate(plans)
@@ -99,7 +99,7 @@ class StorageWriter(storage.StorageWriter):
         }
         return [
             replace(
-                plan, storage_data=(ShardGroup(word, attempt, n, len(plans)), generation, holders)
+                plan, storage_data=(ShardGroup(token, attempt, n, len(plans)), generation, holders)
             )
             for n, plan in enumerate(plans)
         ]
@@ -115,7 +115,7 @@ class StorageWriter(storage.StorageWriter):
             generation,
             self._keep,
             Origin(str(torch.__version__)),
-            writer=group.word,
+            writer=group.token,
             claimed=True,
             chunk_bytes=SHARD_CHUNK_BYTES,
             gang=group,

@@ -61,7 +61,7 @@ class MembershipClient:
         self.name = f"{node}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.standing = protocol.TrainerProgress()
         self._address, self._store_at = address, store_at
-        self._hello = protocol.JoinMessage(
+        self._join = protocol.JoinMessage(
             self.name, "", protocol.TrainerProgress(), most, expected, conditions
         )
         if unit is not None:
@@ -70,7 +70,7 @@ class MembershipClient:
                 "position": unit.position,
                 "unit_size": unit.size,
             }
-            self._hello = replace(self._hello, **place)
+            self._join = replace(self._join, **place)
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._formed: protocol.GangFormedMessage | None = None
@@ -104,7 +104,7 @@ class MembershipClient:
                 self._write(protocol.ReadyMessage(self.standing, failed))
             while not self._unseen:
                 self._changed.wait(RETRY_S)
-                if self._link is None and self._silence_s() > self._patience_s:
+                if self._link is None and self._unreachable_s() > self._patience_s:
                     raise StoreError(
                         f"no membership answers at {self._address}: {self._refusal}",
                         hint="start one (python -m costopt.agent.membership_server), or unset "
@@ -180,7 +180,7 @@ class MembershipClient:
     def _greeting(self, store: str) -> protocol.JoinMessage:
         formed = self._formed
         return replace(
-            self._hello,
+            self._join,
             store=store,
             standing=self.standing,
             generation=0 if formed is None else formed.generation,
@@ -197,24 +197,24 @@ class MembershipClient:
                 self._link = None
             self._changed.notify_all()
 
-    def _take(self, letter: object) -> None:
+    def _take(self, message: object) -> None:
         with self._changed:
-            if isinstance(letter, protocol.GangFormedMessage):
-                self._formed, self._unseen = letter, True
+            if isinstance(message, protocol.GangFormedMessage):
+                self._formed, self._unseen = message, True
                 self._awaits = self._others_wait = False
-            elif isinstance(letter, protocol.GangOverMessage):
-                if letter.unit_over:
-                    _end_process(letter.why)
-                self._ended[letter.generation] = letter.why
-            elif isinstance(letter, protocol.JoinPendingMessage):
+            elif isinstance(message, protocol.GangOverMessage):
+                if message.unit_over:
+                    _end_process(message.why)
+                self._ended[message.generation] = message.why
+            elif isinstance(message, protocol.JoinPendingMessage):
                 self._others_wait = True
             self._changed.notify_all()
 
-    def _write(self, letter: protocol.FromTrainer) -> None:
+    def _write(self, message: protocol.FromTrainer) -> None:
         """A broken connection is detected by the reading thread."""
         if self._link is not None:
             try:
-                self._link.sendall(protocol.encode(letter))
+                self._link.sendall(protocol.encode(message))
             except OSError:
                 self._disconnect()
 
@@ -224,7 +224,7 @@ class MembershipClient:
                 self._link.shutdown(socket.SHUT_RDWR)
             self._link = None
 
-    def _silence_s(self) -> float:
+    def _unreachable_s(self) -> float:
         return time.monotonic() - self._connected_at
 
 

@@ -35,7 +35,7 @@ class Reporter:
         self._checkpoints: deque[SavedCheckpoint] = deque(maxlen=MAX_REMEMBERED_CHECKPOINTS)
         self._pace = StepRate()
         self._written_at = 0.0
-        self._trouble = ""
+        self._failure = ""
         self._time = StepTimer()
 
     def resumed(
@@ -102,12 +102,12 @@ class Reporter:
         self._remember(checkpoint)
         units = step * self.units_per_step
         self._write_status(
-            state=TrainerState.TRAINING, done_units=units, saved_units=units, message=self._trouble
+            state=TrainerState.TRAINING, done_units=units, saved_units=units, message=self._failure
         )
 
-    def on_replica(self, trouble: str) -> None:
+    def on_replica(self, failure: str) -> None:
         """Record the near tiers' failure, "" for none: reported along with the next save."""
-        self._trouble = trouble
+        self._failure = failure
 
     def interval(self, interval_s: float, reason: str) -> None:
         """Report that saves are ``interval_s`` of the job's time apart from now on."""

@@ -75,7 +75,7 @@ class SaveQueue:
         self._keep = keep
         self._generation = generation
         self._parent: str | None = None
-        self._token = uuid.uuid4().hex if group is None else group.word
+        self._token = uuid.uuid4().hex if group is None else group.token
         self._claimed = group is not None
         self._writer: WriterProcess | None = None
         self._arenas: dict[int, SharedMemory] = {}

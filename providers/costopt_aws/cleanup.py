@@ -103,15 +103,15 @@ class OrphanedResources:
         answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
         known, self.silent = split_answers(answers)
         raise_if_none(known, self.silent)
-        return tuple(leftover for found in known.values() for leftover in found)
+        return tuple(orphan for found in known.values() for orphan in found)
 
-    def remove(self, leftover: OrphanedResource) -> None:
+    def remove(self, orphan: OrphanedResource) -> None:
         """Remove it; do nothing if it is gone. Raise ProviderError."""
-        region = leftover.place.rpartition("/")[2]
+        region = orphan.place.rpartition("/")[2]
         client = self._clients.reading("ec2", region)
-        action, call = _removal(client, leftover)
+        action, call = _removal(client, orphan)
         try:
-            with map_errors(action, f"{region}: {leftover.kind} {leftover.name}"):
+            with map_errors(action, f"{region}: {orphan.kind} {orphan.name}"):
                 call()
         except BadRequestError as error:
             if code_of(error) not in MISSING:
@@ -120,17 +120,17 @@ class OrphanedResources:
     def _of_region(self, region: str, owner: str) -> Iterator[OrphanedResource]:
         owned = instances.owner_filter(owner)
         for item in self._pages(region, "Volumes", [owned, _filter("status", "available")]):
-            yield _leftover(VOLUME, item["VolumeId"], region, item, item["CreateTime"])
+            yield _orphan(VOLUME, item["VolumeId"], region, item, item["CreateTime"])
         for item in self._pages(region, "LaunchTemplates", [owned]):
             name = item["LaunchTemplateName"]
-            yield _leftover(TEMPLATE, name, region, item, item["CreateTime"])
+            yield _orphan(TEMPLATE, name, region, item, item["CreateTime"])
         with map_errors("ec2:DescribePlacementGroups", region):
             answer = self._clients.reading("ec2", region).describe_placement_groups(Filters=[owned])
             groups = answer["PlacementGroups"]
         for item in groups:
-            yield _leftover(GROUP, item["GroupName"], region, item, None)
+            yield _orphan(GROUP, item["GroupName"], region, item, None)
         for item in self._listing.items(region, [owned, _filter("instance-state-name", "stopped")]):
-            yield _leftover(STOPPED, item["InstanceId"], region, item, item["LaunchTime"])
+            yield _orphan(STOPPED, item["InstanceId"], region, item, item["LaunchTime"])
 
     def _pages(self, region: str, kinds: str, filters: list[dict[str, object]]) -> list[Any]:
         """Return all that Describe<kinds> lists."""
@@ -145,7 +145,7 @@ def _filter(name: str, value: str) -> dict[str, object]:
     return {"Name": name, "Values": [value]}
 
 
-def _leftover(
+def _orphan(
     kind: str, name: str, region: str, item: Mapping[str, Any], created_at: datetime | None
 ) -> OrphanedResource:
     named = kind in (TEMPLATE, GROUP)
@@ -160,10 +160,10 @@ def _leftover(
     )
 
 
-def _removal(client: Any, leftover: OrphanedResource) -> tuple[str, Callable[[], object]]:
+def _removal(client: Any, orphan: OrphanedResource) -> tuple[str, Callable[[], object]]:
     """Return the IAM action that the removal needs, and the call."""
-    name = leftover.name
-    match leftover.kind:
+    name = orphan.name
+    match orphan.kind:
         case "volume":
             return "ec2:DeleteVolume", lambda: client.delete_volume(VolumeId=name)
         case "launch template":
@@ -181,4 +181,4 @@ def _removal(client: Any, leftover: OrphanedResource) -> tuple[str, Callable[[],
                 "ec2:TerminateInstances",
                 lambda: client.terminate_instances(InstanceIds=[name]),
             )
-    raise BadRequestError(f"{leftover.place}: {leftover.kind!r} is nothing that is removed here")
+    raise BadRequestError(f"{orphan.place}: {orphan.kind!r} is nothing that is removed here")

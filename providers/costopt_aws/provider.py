@@ -34,7 +34,7 @@ class AwsProvider(AwsMarket):
         self._clock = clock
         book = NodeBook()
         self._listing = InstanceInventory(clients, options.regions, book)
-        self._leftovers = OrphanedResources(clients, options.regions, self._listing)
+        self._orphans = OrphanedResources(clients, options.regions, self._listing)
         self._notices = InterruptionQueue(clients, options.queues, book)
         self._stopping = InstanceTerminator(clients, options.regions, book, self._notices)
         self._billing = Billing(clients, self.zones)
@@ -81,11 +81,11 @@ class AwsProvider(AwsMarket):
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Return the owner's volumes, launch templates, placement groups and stopped instances."""
-        return self._leftovers.list_all(owner)
+        return self._orphans.list_all(owner)
 
     def delete_resource(self, resource: OrphanedResource) -> None:
         """Remove one of them; do nothing if it is gone."""
-        self._leftovers.remove(resource)
+        self._orphans.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
         """Return the regions that did not answer the last listing of nodes."""
@@ -98,7 +98,7 @@ class AwsProvider(AwsMarket):
             f"{NAME} {region} notices": e.message for region, e in self._notices.silent.items()
         }
         left = {
-            f"{NAME} {region} leftovers": e.message for region, e in self._leftovers.silent.items()
+            f"{NAME} {region} leftovers": e.message for region, e in self._orphans.silent.items()
         }
         return {**regions, **queues, **left}
 

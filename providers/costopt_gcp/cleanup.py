@@ -109,14 +109,14 @@ class OrphanedResources:
             *self._stopped(owner),
         )
 
-    def remove(self, leftover: OrphanedResource) -> None:
+    def remove(self, orphan: OrphanedResource) -> None:
         """Remove it; do nothing if it is gone. Raise ProviderError."""
-        zone, name = leftover.place.removeprefix(PLACE), leftover.name
-        if leftover.kind == STOPPED:
+        zone, name = orphan.place.removeprefix(PLACE), orphan.name
+        if orphan.kind == STOPPED:
             self._stopping.delete(zone, name)
             return
-        permission, call = self._removal(leftover.kind, zone, name)
-        removed(call, permission, f"{leftover.place}: {leftover.kind} {name}")
+        permission, call = self._removal(orphan.kind, zone, name)
+        removed(call, permission, f"{orphan.place}: {orphan.kind} {name}")
 
     def _removal(self, kind: str, zone: str, name: str) -> tuple[str, Callable[[], object]]:
         """Return the permission that the removal needs, and the call."""
@@ -149,7 +149,7 @@ class OrphanedResources:
             found = [(last(scope), disk) for scope, scoped in pages for disk in scoped.disks]
         for zone, disk in found:
             if region_of(zone) in self._regions and not disk.users:
-                yield _leftover(DISK, disk.name, zone, disk.labels, disk.creation_timestamp)
+                yield _orphan(DISK, disk.name, zone, disk.labels, disk.creation_timestamp)
 
     def _templates(self, owner: str) -> Iterator[OrphanedResource]:
         """Yield templates of Terraform modules or older versions: launches create none."""
@@ -165,7 +165,7 @@ class OrphanedResources:
             )
         for item in found:
             labels = item.properties.labels
-            yield _leftover(TEMPLATE, item.name, EVERYWHERE, labels, item.creation_timestamp)
+            yield _orphan(TEMPLATE, item.name, EVERYWHERE, labels, item.creation_timestamp)
 
     def _placements(self, owner: str) -> Iterator[OrphanedResource]:
         with asking("compute.resourcePolicies.list", "all regions"):
@@ -176,15 +176,15 @@ class OrphanedResources:
         for region, policy in found:
             labels = instances.described(policy.description)
             if region in self._regions and labels.get(instances.OWNER) == owner:
-                yield _leftover(PLACEMENT, policy.name, region, labels, policy.creation_timestamp)
+                yield _orphan(PLACEMENT, policy.name, region, labels, policy.creation_timestamp)
 
     def _stopped(self, owner: str) -> Iterator[OrphanedResource]:
         for item in self._listing.stopped(owner):
             zone = last(item.zone)
-            yield _leftover(STOPPED, item.name, zone, item.labels, item.creation_timestamp)
+            yield _orphan(STOPPED, item.name, zone, item.labels, item.creation_timestamp)
 
 
-def _leftover(kind: str, name: str, zone: str, labels: Any, created: str) -> OrphanedResource:
+def _orphan(kind: str, name: str, zone: str, labels: Any, created: str) -> OrphanedResource:
     named = kind in (TEMPLATE, PLACEMENT)
     created_at: datetime | None = time_of(created)
     return OrphanedResource(

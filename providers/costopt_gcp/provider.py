@@ -38,7 +38,7 @@ class GcpProvider(GcpMarket):
         self._endings = InstanceEndings(operations, options.preemption_notice_s)
         self._listing = InstanceInventory(clients, options.regions, self._book, self._endings)
         self._stopping = InstanceTerminator(clients, self._book)
-        self._leftovers = OrphanedResources(clients, options.regions, self._listing, self._stopping)
+        self._orphans = OrphanedResources(clients, options.regions, self._listing, self._stopping)
         self._billing = Billing(self.prices)
         self._launcher = GceLauncher(
             clients,
@@ -103,11 +103,11 @@ class GcpProvider(GcpMarket):
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Return the owner's disks, templates, placement policies and stopped instances."""
-        return self._leftovers.list_all(owner)
+        return self._orphans.list_all(owner)
 
     def delete_resource(self, resource: OrphanedResource) -> None:
         """Remove one of them; do nothing if it is gone."""
-        self._leftovers.remove(resource)
+        self._orphans.remove(resource)
 
     def unreachable_regions(self) -> frozenset[str]:
         """Return the regions of which a zone did not answer the last listing of nodes."""

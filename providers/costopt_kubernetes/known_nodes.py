@@ -28,11 +28,11 @@ UNSEEN = "its pod is gone, and no event says why"
 
 @dataclass(slots=True)
 class SeenPod:
-    """What was seen of a node's pod: ``doomed_at`` is when it was to end, by a notice."""
+    """What was seen of a node's pod: ``interrupts_at`` is when it was to end, by a notice."""
 
     uid: str = ""
     host: str = ""
-    doomed_at: datetime | None = None
+    interrupts_at: datetime | None = None
     released_at: datetime | None = None
 
 
@@ -142,8 +142,8 @@ class PodInventory:
             return seen.released_at, EndCause.RELEASED, ""
         if node.state is NodeState.WAITING:
             return now, EndCause.NO_CAPACITY, "its pod was deleted while it waited"
-        if seen.doomed_at is not None:
-            return seen.doomed_at, EndCause.INTERRUPTED, "it was announced"
+        if seen.interrupts_at is not None:
+            return seen.interrupts_at, EndCause.INTERRUPTED, "it was announced"
         events = sorted(self._events(node), key=lambda each: each[0])
         if events:
             at, message = events[-1]

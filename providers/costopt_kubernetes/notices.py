@@ -54,7 +54,7 @@ class NoticeReader:
             node = pod.node
             ends = dict(self._ends(pod, ending, now))
             at = min(ends.values(), default=None)
-            self._book.pod(node.node_id).doomed_at = at
+            self._book.pod(node.node_id).interrupts_at = at
             if at is not None:
                 signs |= {(node.node_id, sign) for sign in ends}
                 noticed_at = min(self._first(pod, sign, now) for sign in ends)

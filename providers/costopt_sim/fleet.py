@@ -57,7 +57,7 @@ class SimFleet:
         self._nodes: dict[str, Node] = {}
         self._by_key: dict[str, tuple[str, ...]] = {}
         self._alive: dict[Pool, list[str]] = {}
-        self._doomed: dict[str, Interruption] = {}
+        self._noticed: dict[str, Interruption] = {}
         self._endings: dict[str, ScheduledEnd] = {}
         self._listed: dict[str, tuple[int, datetime, tuple[Node, ...]]] = {}
         self._scan_from: dict[Pool, datetime] = {}
@@ -118,9 +118,9 @@ class SimFleet:
                 elif node.state.is_alive:
                     self._live((node,))
                     self._watch_from(node.pool, node.launched_at)
-            self._doomed |= {doom.node_id: doom for doom in interruptions}
+            self._noticed |= {notice.node_id: notice for notice in interruptions}
             self._next_interruption_at = min(
-                (d.interrupts_at for d in self._doomed.values()), default=END_OF_TIME
+                (d.interrupts_at for d in self._noticed.values()), default=END_OF_TIME
             )
             self.version += 1
 
@@ -151,14 +151,14 @@ class SimFleet:
         """Return the pending interruptions announced by ``now``, by their time."""
         with self._lock:
             self.advance(now)
-            noticed = (i for i in self._doomed.values() if self._nodes[i.node_id].owner == owner)
+            noticed = (i for i in self._noticed.values() if self._nodes[i.node_id].owner == owner)
             return tuple(sorted(noticed, key=lambda i: (i.interrupts_at, i.node_id)))
 
     def ending(self, node_id: str) -> ScheduledEnd | None:
         """How the node ends or ended, as far as it is known by now."""
         with self._lock:
-            if (doom := self._doomed.get(node_id)) is not None:
-                return ScheduledEnd(doom.interrupts_at, _notice_of(doom))
+            if (notice := self._noticed.get(node_id)) is not None:
+                return ScheduledEnd(notice.interrupts_at, _notice_of(notice))
             return self._endings.get(node_id)
 
     def running(self, pool: Pool) -> int:
@@ -306,19 +306,19 @@ class SimFleet:
         staying = [node_id for node_id in self._alive[pool] if self._stays(node_id, interrupts_at)]
         for node_id in staying[state.nodes_available :]:
             noticed_at = max(interrupts_at - self._notice(pool), self._nodes[node_id].launched_at)
-            self._doomed[node_id] = Interruption(node_id, pool, noticed_at, interrupts_at)
+            self._noticed[node_id] = Interruption(node_id, pool, noticed_at, interrupts_at)
             self._next_interruption_at = min(self._next_interruption_at, interrupts_at)
             self.version += 1
             if self._host is not None:
-                self._host.notice(self._doomed[node_id])
+                self._host.notice(self._noticed[node_id])
 
     def _stays(self, node_id: str, until: datetime) -> bool:
         if self._nodes[node_id].launched_at > until:
             return False
-        return node_id not in self._doomed or self._doomed[node_id].interrupts_at > until
+        return node_id not in self._noticed or self._noticed[node_id].interrupts_at > until
 
     def _interrupt(self, now: datetime) -> None:
-        due = [i for i in self._doomed.values() if i.interrupts_at <= now]
+        due = [i for i in self._noticed.values() if i.interrupts_at <= now]
         for interruption in sorted(due, key=lambda i: (i.interrupts_at, i.node_id)):
             notice_s = _notice_of(interruption).total_seconds()
             message = f"taken by the market, announced {notice_s:g} s before"
@@ -326,7 +326,7 @@ class SimFleet:
                 interruption.node_id, interruption.interrupts_at, EndCause.INTERRUPTED, message
             )
         self._next_interruption_at = min(
-            (i.interrupts_at for i in self._doomed.values()), default=END_OF_TIME
+            (i.interrupts_at for i in self._noticed.values()), default=END_OF_TIME
         )
 
     def _end(self, node_id: str, at: datetime, cause: EndCause, message: str = "") -> None:
@@ -342,9 +342,9 @@ class SimFleet:
         self._flex.forget(node_id)
         if not waited:
             self._alive[node.pool].remove(node_id)
-        doom = self._doomed.pop(node_id, None)
-        struck = doom if cause is EndCause.INTERRUPTED else None
-        self._endings[node_id] = ScheduledEnd(at, _notice_of(struck) if struck else None)
+        notice = self._noticed.pop(node_id, None)
+        interrupted = notice if cause is EndCause.INTERRUPTED else None
+        self._endings[node_id] = ScheduledEnd(at, _notice_of(interrupted) if interrupted else None)
         self.version += 1
         if self._host is not None:
             self._host.stop(node)

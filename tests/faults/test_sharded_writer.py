@@ -83,7 +83,7 @@ class Rank:
         opening = {
             "uri": committer.place.uri, "near": None, "generation": self.gang.generation,
             "keep": asdict(RetentionPolicy(2)), "torch_version": "2", "parent": None,
-            "writer": self.gang.word, "claimed": True, "group": asdict(committer.gang),
+            "writer": self.gang.token, "claimed": True, "group": asdict(committer.gang),
         }  # fmt: skip
         return WriterProcess(opening, self.shared)
 
@@ -125,7 +125,7 @@ class Node:
 
     def __init__(self, folder: Path, size: int = RANKS) -> None:
         self.gang = ShardGang(lambda: CheckpointRepository(FileStore(folder), str(folder)), size)
-        self.ranks = [Rank(self.gang, rank, f"{self.gang.word} 0") for rank in range(size)]
+        self.ranks = [Rank(self.gang, rank, f"{self.gang.token} 0") for rank in range(size)]
         self.pool = ThreadPoolExecutor(size)
 
     def save(self, step: int) -> list[str]:
@@ -226,7 +226,7 @@ def test_who_connects_while_the_writer_ends_is_served(tmp_path: Path) -> None:
     def come_and_go(rank: int) -> None:
         draw = random.Random(28)  # both are away for as long
         for ticket in range(12):
-            writer = Rank(gang, rank, gang.word).connect()
+            writer = Rank(gang, rank, gang.token).connect()
             writer.request({"op": "claim", "ticket": ticket})
             (answer,) = writer.replies(wait=True)
             assert answer == {"claimed": ticket}
@@ -339,7 +339,7 @@ class Processes:
             lambda: CheckpointRepository(FileStore(folder), str(folder)),
             RANKS, generation, timeout_s=5.0, takeover_s=0.1, keep=2,
         )  # fmt: skip
-        self.ranks = [Process(Rank(gang, rank, gang.word)) for rank in range(RANKS)]
+        self.ranks = [Process(Rank(gang, rank, gang.token)) for rank in range(RANKS)]
 
     def ask(self, what: str, step: int = 0) -> list[tuple[str, int]]:
         """What each answers."""

@@ -39,7 +39,7 @@ class ShardGang:
     keep: int = 3
     timeout_s: float = 60.0
     takeover_s: float = 0.4
-    word: str = field(default_factory=lambda: uuid.uuid4().hex)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: Callable[[int], bytes] = whole
     chunk_bytes: int = SHARD_CHUNK_BYTES
 
@@ -48,18 +48,18 @@ class ShardGang:
         head = read_head(place)
         self.attempt = 1 + max((name.attempt for name in place.names()), default=-1)
         line = () if head is None else head.line
-        mine = Head(self.generation, self.word, line, time.time())
+        mine = Head(self.generation, self.token, line, time.time())
         compare_and_swap_head(place, lambda _: mine)
         self.committers = [self.committer(rank) for rank in range(self.size)]
 
     def committer(self, rank: int) -> ShardCommitter:
         """A rank's, as after a restart of its writer."""
         gang = ShardGroup(
-            self.word, self.attempt, rank, self.size, (("dp", self.size),),
+            self.token, self.attempt, rank, self.size, (("dp", self.size),),
             self.timeout_s, self.takeover_s,
         )  # fmt: skip
         return ShardCommitter(
-            self.place(), self.generation, RetentionPolicy(self.keep), writer=self.word,
+            self.place(), self.generation, RetentionPolicy(self.keep), writer=self.token,
             claimed=True, chunk_bytes=self.chunk_bytes, gang=gang,
         )  # fmt: skip
 

@@ -107,7 +107,7 @@ class PollingNoticeSource:
         self._closed = threading.Event()
         self._notice: Notice | None = None
         self._warnings: dict[str, str] = {}
-        self._troubles: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         self._threads: list[threading.Thread] = []
 
     def queries(self) -> dict[str, Callable[[], None]]:
@@ -133,7 +133,7 @@ class PollingNoticeSource:
 
     def error(self) -> str:
         """Return why the service cannot be queried at present, or ""."""
-        return "; ".join(dict.fromkeys(text for text in self._troubles.values() if text))
+        return "; ".join(dict.fromkeys(text for text in self._failures.values() if text))
 
     def close(self) -> None:
         """Stop watching; a thread that waits for an answer ends with it."""
@@ -154,11 +154,11 @@ class PollingNoticeSource:
             try:
                 question()
                 failures = 0
-                self._troubles[name] = ""
+                self._failures[name] = ""
             except MetadataError as error:
                 failures += 1
                 if failures >= FAILURES_BEFORE_ERROR:
-                    self._troubles[name] = str(error)
+                    self._failures[name] = str(error)
             self._closed.wait(self._poll_s)
 
 

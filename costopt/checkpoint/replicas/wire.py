@@ -112,10 +112,10 @@ class GangKey:
         """Return the message with its MAC."""
         return {**fields, "mac": self.mac(nonce, fields)}
 
-    def verify(self, nonce: str, letter: dict[str, Any]) -> dict[str, Any]:
+    def verify(self, nonce: str, message: dict[str, Any]) -> dict[str, Any]:
         """Return the message without its MAC. Raise ValueError if another key signed it."""
-        fields = {name: value for name, value in letter.items() if name != "mac"}
-        if not hmac.compare_digest(self.mac(nonce, fields), str(letter.get("mac", ""))):
+        fields = {name: value for name, value in message.items() if name != "mac"}
+        if not hmac.compare_digest(self.mac(nonce, fields), str(message.get("mac", ""))):
             raise ValueError("the message is not signed with the gang's secret")
         return fields
 
@@ -148,11 +148,11 @@ def accept_peer(link: socket.socket, key: GangKey | None) -> AuthenticatedPeer |
     nonce = new_nonce()
     send_frame(link, {"nonce": nonce})
     with _hung_up_after(HANDSHAKE_TIMEOUT_S, link):
-        letter = receive_frame(link)
-    if key is None or _is_later(letter, key):
+        message = receive_frame(link)
+    if key is None or _is_later(message, key):
         send_frame(link, {"later": True})
         return None
-    return AuthenticatedPeer(link, key, _opened(letter, key, nonce))
+    return AuthenticatedPeer(link, key, _opened(message, key, nonce))
 
 
 def authenticate(
@@ -170,12 +170,12 @@ def verify_reply(nonce: str, link: socket.socket, key: GangKey) -> dict[str, Any
 
     Raise ValueError if it is a refusal or not signed, KeyError, OSError or EOFError.
     """
-    letter = receive_frame(link)
-    if letter.get("later"):
+    message = receive_frame(link)
+    if message.get("later"):
         return None
-    if "refused" in letter:
-        raise ValueError(str(letter["refused"]))
-    return key.verify(nonce, letter)
+    if "refused" in message:
+        raise ValueError(str(message["refused"]))
+    return key.verify(nonce, message)
 
 
 @contextmanager
@@ -195,15 +195,15 @@ def _hung_up_after(seconds: float, link: socket.socket) -> Iterator[None]:
         timer.cancel()
 
 
-def _is_later(letter: dict[str, Any], key: GangKey) -> bool:
-    return letter.get("job") == key.job and int(letter.get("generation", 0)) > key.generation
+def _is_later(message: dict[str, Any], key: GangKey) -> bool:
+    return message.get("job") == key.job and int(message.get("generation", 0)) > key.generation
 
 
-def _opened(letter: dict[str, Any], key: GangKey, nonce: str) -> dict[str, Any]:
-    if letter.get("job") != key.job:
+def _opened(message: dict[str, Any], key: GangKey, nonce: str) -> dict[str, Any]:
+    if message.get("job") != key.job:
         raise ValueError(f"this node trains {key.job}")
-    if int(letter.get("generation", 0)) < key.generation:
+    if int(message.get("generation", 0)) < key.generation:
         raise ValueError(
-            f"generation {letter['generation']} is over: generation {key.generation} trains"
+            f"generation {message['generation']} is over: generation {key.generation} trains"
         )
-    return key.verify(nonce, letter)
+    return key.verify(nonce, message)

@@ -50,12 +50,12 @@ DEFAULT_TAKEOVER_S = 10.0
 class ShardGroup:
     """The ranks that save together, as all of them know it.
 
-    ``word`` is the fencing token that HEAD holds as its writer; ``attempt`` is in the names of all
+    ``token`` is the fencing token that HEAD holds as its writer; ``attempt`` is in the names of all
     that they save, and no other gang's. After ``timeout_s`` without a rank's index the save is
     abandoned; after ``takeover_s`` times its number a rank commits what rank 0 has not.
     """
 
-    word: str
+    token: str
     attempt: int
     rank: int
     world_size: int
@@ -65,7 +65,7 @@ class ShardGroup:
 
     def prefix(self, rank: int) -> str:
         """Return how the names of a rank's files begin: a gang that wakes overwrites nothing."""
-        return shard_prefix(rank, self.word)
+        return shard_prefix(rank, self.token)
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class ShardCommitter(Committer):
 
         Raise CheckpointError if it was abandoned, or another gang took the name.
         """
-        key, mark = f"{name}/{WRITER}", self.gang.word.encode()
+        key, mark = f"{name}/{WRITER}", self.gang.token.encode()
         with checkpoint_errors():
             if not self.place.store.put_if_absent(key, mark) and self.place.store.get(key) != mark:
                 raise CheckpointError(
@@ -193,7 +193,7 @@ class ShardCommitter(Committer):
             SaveIdentity(
                 step=saving.step,
                 generation=self.generation,
-                gang=self.gang.word,
+                gang=self.gang.token,
                 rank=self.gang.rank,
                 world_size=self.gang.world_size,
                 began_at=began_at,
@@ -283,7 +283,7 @@ class ShardCommitter(Committer):
         indexes = [index for _, index in found]
         for rank, index in enumerate(indexes):
             own = index.identity
-            here = (name.step, name.generation, self.gang.word, rank, self.gang.world_size)
+            here = (name.step, name.generation, self.gang.token, rank, self.gang.world_size)
             if (own.step, own.generation, own.gang, own.rank, own.world_size) != here:
                 raise ValueError(f"rank {rank}: its index is of another save")
         delta = self._whole_delta(name, indexes)

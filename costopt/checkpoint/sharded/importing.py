@@ -43,16 +43,16 @@ def import_tensors(place: CheckpointRepository, boxes: Iterable[BoxStream], step
             hint="import into an empty folder or prefix",
             code="not_empty",
         )
-    word = uuid.uuid4().hex
-    compare_and_swap_head(place, lambda _: Head(0, word, (), time.time(), place.identity))
+    token = uuid.uuid4().hex
+    compare_and_swap_head(place, lambda _: Head(0, token, (), time.time(), place.identity))
     committer = ShardCommitter(
         place,
         0,
         RetentionPolicy(),
-        writer=word,
+        writer=token,
         claimed=True,
         chunk_bytes=SHARD_CHUNK_BYTES,
-        gang=ShardGroup(word, 0, 0, 1),
+        gang=ShardGroup(token, 0, 0, 1),
     )
     tensors: dict[TensorSpec, int] = {}
     placed: list[PlacedBox] = []
