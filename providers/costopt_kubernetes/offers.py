@@ -268,8 +268,8 @@ class CloudPrices:
         found = [offer for offer in of_type if offer.pool.zone == pool.zone] or of_type
         if not found:
             return None, None
-        most_expensive = max(found, key=lambda each: _value(each.price_usd_per_hour))
-        return most_expensive.price_usd_per_hour, most_expensive.hazard_per_hour
+        highest = max(found, key=lambda each: _value(each.price_usd_per_hour))
+        return highest.price_usd_per_hour, highest.hazard_per_hour
 
     def _dated(self, pool: Pool) -> Estimate | None:
         kinds = {

@@ -218,9 +218,9 @@ def test_a_list_of_another_form_is_refused(
     updated(server)
     before = figures(name)
     server.answers[path] = Answer(answer)
-    told = updated(server)
-    assert by_source(told, "result")[name] == "failed"
-    assert why in by_source(told, "message")[name]
+    result = updated(server)
+    assert by_source(result, "result")[name] == "failed"
+    assert why in by_source(result, "message")[name]
     assert figures(name) == before
 
 

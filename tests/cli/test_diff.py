@@ -25,7 +25,7 @@ def diff(*arguments: str, output: str = "json") -> Result:
     return CliRunner().invoke(cli, command)
 
 
-def told(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
+def run_diff(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
     done = diff(*arguments)
     assert done.exit_code == exit_code, done.output
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -34,7 +34,7 @@ def told(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
 
 def test_a_changed_job_is_planned_before_and_after(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
-    answer = told("main")
+    answer = run_diff("main")
     (row,) = answer["rows"]
     assert (row["path"], row["change"], row["name"]) == ("jobs/a.yaml", "changed", "small")
     assert 0 < row["usd_before"] < row["usd_after"]
@@ -48,7 +48,7 @@ def test_new_and_removed_jobs_count_and_unchanged_ones_do_not(repository: Reposi
     repository.commit()
     repository.write("jobs/c.yaml", job("new"))
     (repository.root / "jobs/deep/er/b.yaml").unlink()
-    answer = told("HEAD")
+    answer = run_diff("HEAD")
     rows = {row["path"]: row for row in answer["rows"]}
     assert {path: row["change"] for path, row in rows.items()} == {
         "jobs/c.yaml": "added",
@@ -60,7 +60,7 @@ def test_new_and_removed_jobs_count_and_unchanged_ones_do_not(repository: Reposi
 
 
 def test_without_a_change_nothing_is_planned(repository: Repository) -> None:
-    answer = told("main", "--max-increase-usd", "0")
+    answer = run_diff("main", "--max-increase-usd", "0")
     assert (answer["rows"], answer["unchanged"]) == ([], 1)
 
 
@@ -70,7 +70,7 @@ def test_two_folders_and_two_revisions_agree(repository: Repository, tmp_path: P
     repository.git("worktree", "add", "--quiet", str(before), first)
     repository.write("jobs/a.yaml", job(deadline="48h"))
     second = repository.commit()
-    of_folders, of_revisions = told(str(before), "."), told(first, second)
+    of_folders, of_revisions = run_diff(str(before), "."), run_diff(first, second)
     assert of_folders["rows"] == of_revisions["rows"]
 
 
@@ -80,7 +80,7 @@ def test_each_side_has_its_own_policy_and_account(repository: Repository) -> Non
     repository.write("account.yaml", "kind: account\nversion: 1\n")
     repository.commit()
     repository.write("ours.yaml", (shipped / "on-demand.yaml").read_text())
-    (row,) = told("main", "--policy", "ours.yaml", "--account", "account.yaml")["rows"]
+    (row,) = run_diff("main", "--policy", "ours.yaml", "--account", "account.yaml")["rows"]
     assert row["change"] == "settings"
     assert row["usd_after"] > row["usd_before"]
 
@@ -88,7 +88,7 @@ def test_each_side_has_its_own_policy_and_account(repository: Repository) -> Non
 def test_a_policy_that_only_the_change_has_leaves_before_unknown(repository: Repository) -> None:
     shipped = Path(__file__).parents[2] / "policies"
     repository.write("ours.yaml", (shipped / "cheapest.yaml").read_text())
-    (row,) = told("main", "--policy", "ours.yaml")["rows"]
+    (row,) = run_diff("main", "--policy", "ours.yaml")["rows"]
     assert row["usd_before"] is None
     assert row["usd_after"] > 0
     assert "ours.yaml" in row["problem"]
@@ -99,40 +99,40 @@ def test_a_policy_that_only_the_change_has_leaves_before_unknown(repository: Rep
 )
 def test_limits_of_the_increase(repository: Repository, limit: str, exit_code: int) -> None:
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
-    answer = told("main", "--max-increase-usd", limit, exit_code=exit_code)
+    answer = run_diff("main", "--max-increase-usd", limit, exit_code=exit_code)
     assert bool(answer["violations"]) == (exit_code == 4)
 
 
 @pytest.mark.parametrize("option", ["--max-increase-kwh", "--max-increase-kgco2e"])
 def test_energy_and_emissions_have_limits(repository: Repository, option: str) -> None:
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
-    told("main", option, "0.001", exit_code=4)
-    told("main", option, "100000")
+    run_diff("main", option, "0.001", exit_code=4)
+    run_diff("main", option, "100000")
 
 
 def test_a_decrease_is_within_any_limit(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job(amount="0.5e+9"))
-    told("main", "--max-increase-usd", "0", "--max-increase-kwh", "0%")
+    run_diff("main", "--max-increase-usd", "0", "--max-increase-kwh", "0%")
 
 
 def test_a_share_of_nothing_is_exceeded_by_a_new_job(repository: Repository) -> None:
     repository.write("jobs/b.yaml", job("new"))
-    told("main", "--max-increase-usd", "50%", exit_code=4)
-    told("main", "--max-increase-usd", "10000")
+    run_diff("main", "--max-increase-usd", "50%", exit_code=4)
+    run_diff("main", "--max-increase-usd", "10000")
 
 
 def test_a_deadline_that_cannot_be_kept_fails_if_asked(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job(deadline="1h"))
-    answer = told("main")
+    answer = run_diff("main")
     assert answer["late"] == ["jobs/a.yaml"]
     assert answer["rows"][0]["usd_after"] is None
-    told("main", "--fail-on-missed-deadline", exit_code=3)
-    told("main", "--max-increase-usd", "50%", exit_code=4)
+    run_diff("main", "--fail-on-missed-deadline", exit_code=3)
+    run_diff("main", "--max-increase-usd", "50%", exit_code=4)
 
 
 def test_a_wrong_file_fails_and_is_named_as_in_the_tree(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job().replace("deadline", "deadlin"))
-    (row,) = told("main", exit_code=2)["rows"]
+    (row,) = run_diff("main", exit_code=2)["rows"]
     assert row["problem"].startswith("jobs/a.yaml:")
     assert str(repository.root) not in row["problem"]
 
@@ -141,7 +141,7 @@ def test_what_was_wrong_before_is_no_failure(repository: Repository) -> None:
     repository.write("jobs/a.yaml", "name: [")
     repository.commit()
     repository.write("jobs/a.yaml", job())
-    (row,) = told("HEAD", "--max-increase-usd", "1%")["rows"]
+    (row,) = run_diff("HEAD", "--max-increase-usd", "1%")["rows"]
     assert (row["usd_before"], row["usd_after"] > 0) == (None, True)
 
 
@@ -150,9 +150,9 @@ def test_links_are_not_followed(repository: Repository, tmp_path: Path) -> None:
     secret.write_text("token: top-secret\n")
     (repository.root / "jobs/link.yaml").symlink_to(secret)
     (repository.root / "jobs/folder").symlink_to(tmp_path, target_is_directory=True)
-    assert told("main", "--jobs", "jobs/**/*.yaml")["rows"] == []
+    assert run_diff("main", "--jobs", "jobs/**/*.yaml")["rows"] == []
     linked = repository.commit()
-    assert told("main~1", linked)["rows"] == []
+    assert run_diff("main~1", linked)["rows"] == []
     (repository.root / "policy.yaml").symlink_to(secret)
     done = diff("main", "--policy", "policy.yaml")
     assert done.exit_code == 2
@@ -185,7 +185,7 @@ def test_outside_a_repository_folders_do(tmp_path: Path, monkeypatch: pytest.Mon
     for name, amount in (("old", "1.0e+9"), ("new", "1.1e+9")):
         (tmp_path / name / "jobs").mkdir(parents=True)
         (tmp_path / name / "jobs/a.yaml").write_text(job(amount=amount))
-    assert len(told("old", "new")["rows"]) == 1
+    assert len(run_diff("old", "new")["rows"]) == 1
     assert diff("main").exit_code == 2
 
 

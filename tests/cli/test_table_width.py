@@ -124,10 +124,10 @@ def _tables(path: str, group: click.Group) -> Iterator[str]:
             yield f"{path}{name}"
 
 
-def _assert_fits(told: str) -> None:
+def _assert_fits(text: str) -> None:
     """No line is too long; no pool's name lacks its beginning or its end."""
-    assert [line for line in told.splitlines() if len(line) > MAX_WIDTH] == []
-    for word in (each.strip(",;:()=.") for each in told.split()):
+    assert [line for line in text.splitlines() if len(line) > MAX_WIDTH] == []
+    for word in (each.strip(",;:()=.") for each in text.split()):
         if re.match(r"(aws|gcp)/.*/", word) or re.search(r"/(spot|on_demand|flex_start)$", word):
             assert POOL_NAME.fullmatch(word), word
 

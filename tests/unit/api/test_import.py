@@ -21,9 +21,9 @@ STUB = Path(costopt.__file__).with_suffix(".pyi")
 
 def loaded_by(code: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after this code."""
-    told = "import json, sys; print(json.dumps([n.split('.')[0] for n in sys.modules]))"
+    report = "import json, sys; print(json.dumps([n.split('.')[0] for n in sys.modules]))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{told}"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
     )
     return set(json.loads(done.stdout))
 

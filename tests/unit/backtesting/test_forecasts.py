@@ -130,7 +130,7 @@ def test_an_hour_s_intensity_is_that_of_its_zone_and_signal() -> None:
 AVERAGE = CarbonSignal.AVERAGE
 
 
-class Told:
+class GivenForecasts:
     """Forecasts the record itself: what an oracle would tell."""
 
     def __init__(self, *histories: PoolHistory) -> None:
@@ -173,7 +173,7 @@ class Watching(GreedySpotStrategy):
 FALLING = changing(SAFE, (0, 4, 8.0), (6 * HOUR_S, 4, 2.0))
 
 
-def _rehearse(forecasts: Told | None, strategy: Watching | None = None) -> ReplayResult:
+def _rehearse(forecasts: GivenForecasts | None, strategy: Watching | None = None) -> ReplayResult:
     return replay(
         task(2 * HOUR_S, 20 * HOUR_S),
         rules("milp"),
@@ -188,7 +188,7 @@ def _rehearse(forecasts: Told | None, strategy: Watching | None = None) -> Repla
 
 def test_every_strategy_sees_the_forecasts() -> None:
     watching = Watching()
-    _rehearse(Told(FALLING), watching)
+    _rehearse(GivenForecasts(FALLING), watching)
     seen = watching.views[0]
     assert seen.price_forecasts[SAFE].values == (8.0, 2.0)
     assert seen.carbon_forecasts["aws/us-east-1"].values == (77.0,)
@@ -199,13 +199,13 @@ def test_every_strategy_sees_the_forecasts() -> None:
 
 
 def test_the_baseline_emits_by_what_is_forecast() -> None:
-    reported = _rehearse(Told(FALLING)).summary
+    reported = _rehearse(GivenForecasts(FALLING)).summary
     assert reported.baseline_wh is not None
     assert reported.baseline_gco2e == pytest.approx(77 * reported.baseline_wh / 1000)
 
 
 def test_a_plan_waits_for_a_price_that_is_forecast_to_fall() -> None:
-    reported, blind = _rehearse(Told(FALLING)).summary, _rehearse(None).summary
+    reported, blind = _rehearse(GivenForecasts(FALLING)).summary, _rehearse(None).summary
     assert reported.on_time
     assert blind.on_time
     assert reported.usd < 0.3 * blind.usd

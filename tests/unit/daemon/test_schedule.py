@@ -24,17 +24,17 @@ class Counter:
 
     def __init__(self) -> None:
         self.runs = 0
-        self.at_once = 0
-        self.most_at_once = 0
+        self.running = 0
+        self.max_running = 0
         self.may_end = Event()
         self.may_end.set()
 
     def __call__(self) -> None:
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.running += 1
+        self.max_running = max(self.max_running, self.running)
         self.runs += 1
         self.may_end.wait(PATIENCE_S)
-        self.at_once -= 1
+        self.running -= 1
 
 
 def test_a_slow_task_delays_no_other_and_never_runs_twice_at_a_time() -> None:
@@ -51,7 +51,7 @@ def test_a_slow_task_delays_no_other_and_never_runs_twice_at_a_time() -> None:
     wait_until(lambda: board.task_runs().get(("slow", "overrun"), 0) > 0, "a count of overruns")
     slow.may_end.set()
     schedule.stop()
-    assert slow.most_at_once == quick.most_at_once == 1
+    assert slow.max_running == quick.max_running == 1
     assert board.task_runs()["quick", "ok"] >= 5
 
 

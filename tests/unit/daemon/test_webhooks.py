@@ -46,7 +46,7 @@ def alerts(*messages: str, kind: AlertKind = AlertKind.BUDGET) -> tuple[Alert, .
     return tuple(Alert(i, AT, kind, "one", text) for i, text in enumerate(messages, start=1))
 
 
-class Told:
+class AlertSource:
     """Alerts as the board gives them."""
 
     def __init__(self, *given: Alert) -> None:
@@ -56,7 +56,7 @@ class Told:
         return tuple(each for each in self.given if each.seq > after)
 
 
-def deliver(hooks: Webhooks, reported: Told) -> None:
+def deliver(hooks: Webhooks, reported: AlertSource) -> None:
     """To each receiver, one after the other."""
     for line in hooks.lines:
         hooks.deliver(line, reported)
@@ -112,8 +112,8 @@ def test_an_alert_arrives_signed() -> None:
     with receiver() as here:
         hook = Webhook("h", f"{here.url}/in?x=1", secret=SECRET)
         hooks = Webhooks([hook], instance="d1", wall=Wall())
-        deliver(hooks, Told(*alerts("spent")))
-        deliver(hooks, Told(*alerts("spent")))
+        deliver(hooks, AlertSource(*alerts("spent")))
+        deliver(hooks, AlertSource(*alerts("spent")))
     ((path, headers, body),) = here.got
     assert path == "/in?x=1"
     assert json.loads(body) == {
@@ -132,7 +132,7 @@ def test_an_alert_arrives_signed() -> None:
 def test_slack_gets_its_text_with_nothing_of_it_taken_for_markup() -> None:
     with receiver() as here:
         hooks = Webhooks([Webhook("h", here.url, WebhookFormat.SLACK)])
-        deliver(hooks, Told(*alerts("<!channel> a & b")))
+        deliver(hooks, AlertSource(*alerts("<!channel> a & b")))
     ((_, headers, body),) = here.got
     assert json.loads(body) == {"text": "*costopt budget* (one): &lt;!channel&gt; a &amp; b"}
     assert SIGNATURE not in headers
@@ -144,7 +144,7 @@ def test_what_was_not_taken_is_sent_again_in_order(status: int) -> None:
     with receiver() as here:
         here.statuses = [status, status, 200]
         hooks = Webhooks([Webhook("h", here.url)], wall=wall)
-        reported = Told(*alerts("first", "second"))
+        reported = AlertSource(*alerts("first", "second"))
         deliver(hooks, reported)
         deliver(hooks, reported)
         assert len(here.got) == 1
@@ -164,7 +164,7 @@ def test_pauses_grow_up_to_a_limit() -> None:
         raise ConnectionRefusedError
 
     hooks = Webhooks([Webhook("h", "http://h/")], send=refuse, wall=wall)
-    reported = Told(*alerts("spent"))
+    reported = AlertSource(*alerts("spent"))
     while wall.at_s < Wall().at_s + 2 * 3600:
         deliver(hooks, reported)
         wall.at_s += 1
@@ -183,7 +183,7 @@ def test_an_alert_that_is_refused_for_a_day_is_dropped_and_the_next_one_sent(
         return 400 if got[-1] == "first" else 200
 
     hooks = Webhooks([Webhook("h", "http://h/")], send=picky, wall=wall)
-    reported = Told(*alerts("first", "second"))
+    reported = AlertSource(*alerts("first", "second"))
     deliver(hooks, reported)
     wall.at_s += DELIVERY_TTL_S
     with caplog.at_level(logging.ERROR):
@@ -198,7 +198,7 @@ def test_a_receiver_that_fails_holds_up_no_other_and_is_reported_without_its_sec
     with receiver() as here:
         bad = Webhook("bad", "http://127.0.0.1:1/very-secret-path")
         hooks = Webhooks([bad, Webhook("good", here.url)])
-        deliver(hooks, Told(*alerts("spent")))
+        deliver(hooks, AlertSource(*alerts("spent")))
     assert len(here.got) == 1
     assert "webhook bad: ConnectionRefusedError" in caplog.text
     assert "very-secret-path" not in caplog.text
@@ -246,7 +246,7 @@ def test_only_the_kinds_that_were_asked_for_are_sent() -> None:
     with receiver() as here:
         hooks = Webhooks([Webhook("h", here.url, kinds=frozenset({"halt"}))])
         budget, halt = alerts("spent")[0], Alert(2, AT, AlertKind.HALT, "", "stop")
-        deliver(hooks, Told(budget, halt))
+        deliver(hooks, AlertSource(budget, halt))
     assert [json.loads(body)["kind"] for _, _, body in here.got] == ["halt"]
 
 

@@ -31,9 +31,9 @@ def test_with_its_options_the_clouds_adapter_tells_the_prices(account: NewAccoun
     assert mine is not None
     assert mine.value == theirs.value
     for other in ("test*", "us-east-1a"):
-        most_expensive, _ = found.of(pool(other), now)
-        assert most_expensive is not None
-        assert most_expensive.value >= mine.value
+        highest, _ = found.of(pool(other), now)
+        assert highest is not None
+        assert highest.value >= mine.value
     assert found.of(pool(SPOT.zone, "unknown"), now) == (None, None)
 
 

@@ -30,7 +30,7 @@ def at(hours: float) -> datetime:
     return T0 + timedelta(hours=hours)
 
 
-class Told(StubProvider):
+class GivenPrices(StubProvider):
     """A provider whose prices are in a table, and which tells as AWS does."""
 
     def __init__(self) -> None:
@@ -71,7 +71,9 @@ class Told(StubProvider):
         return Estimate.exact(self.listed, Basis.LISTED, "the list", now)
 
 
-def record(source: Told, out: Path, now: datetime, span: timedelta = WEEK) -> RecordingResult:
+def record(
+    source: GivenPrices, out: Path, now: datetime, span: timedelta = WEEK
+) -> RecordingResult:
     return record_prices(source, source.price_series("r", (), now), out, now, span)
 
 
@@ -86,7 +88,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_a_record_begins_with_the_price_in_force(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     for hours, usd in ((-500, 1.0), (-200, 1.1), (10, 1.2), (20, 1.3)):
         source.price(hours, usd)
     done = record(source, out, at(30))
@@ -98,7 +100,7 @@ def test_a_record_begins_with_the_price_in_force(out: Path) -> None:
 
 
 def test_on_demand_comes_along_at_todays_list_price(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     record(source, out, at(0))
     source.listed = 8.0
@@ -114,7 +116,7 @@ def test_on_demand_comes_along_at_todays_list_price(out: Path) -> None:
 
 
 def test_a_second_run_asks_only_for_what_is_new(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     record(source, out, at(0))
     source.price(5, 1.5)
@@ -124,7 +126,7 @@ def test_a_second_run_asks_only_for_what_is_new(out: Path) -> None:
 
 
 def test_a_change_that_was_reported_late_counts_from_its_own_time(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     record(source, out, at(10))
     source.price(9, 2.0)
@@ -133,7 +135,7 @@ def test_a_change_that_was_reported_late_counts_from_its_own_time(out: Path) -> 
 
 
 def test_a_zone_that_is_new_has_a_gap_before(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     record(source, out, at(0))
     other = Pool("aws", "r", "z2", "g.x", CapacityType.SPOT)
@@ -144,7 +146,7 @@ def test_a_zone_that_is_new_has_a_gap_before(out: Path) -> None:
 
 
 def test_a_part_that_fails_keeps_what_it_had_and_stops_no_other(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     other = Pool("aws", "r", "z1", "p.x", CapacityType.SPOT)
     source.price(-500, 1.0)
     source.price(-500, 2.0, other)
@@ -165,7 +167,7 @@ def test_a_part_that_fails_keeps_what_it_had_and_stops_no_other(out: Path) -> No
 
 
 def test_a_run_that_died_goes_on_where_it_was(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     kinds = [Pool("aws", "r", "z1", f"g{n}.x", CapacityType.SPOT) for n in range(5)]
     for kind in kinds:
         source.price(-500, 1.0, kind)
@@ -188,7 +190,7 @@ def test_a_run_that_died_goes_on_where_it_was(out: Path) -> None:
 
 
 def test_where_nothing_can_be_recorded_it_says_why_and_leaves_nothing(out: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     source.failing["g.x"] = ProviderUnavailableError("r did not answer")
     with pytest.raises(MarketError, check=has_code("nothing_recorded")):
@@ -197,7 +199,7 @@ def test_where_nothing_can_be_recorded_it_says_why_and_leaves_nothing(out: Path)
 
 
 def test_an_out_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-500, 1.0)
     with pytest.raises(MarketError, check=has_code("unwritable")):
         record(source, tmp_path / "missing" / "prices.parquet", at(0))
@@ -213,7 +215,7 @@ prices = st.lists(
 def test_many_runs_record_what_one_would(
     changes: list[tuple[int, float]], stops: list[int]
 ) -> None:
-    source = Told()
+    source = GivenPrices()
     source.price(-1000, 9.0)
     for hours, usd in changes:
         source.price(hours, usd)

@@ -97,17 +97,17 @@ def test_a_gang_of_one_pool_is_lost_as_often_as_the_pool(nodes: int) -> None:
 
 def test_a_notice_longer_than_a_save_costs_the_save_and_no_work() -> None:
     shaky = [offer(pool("a"), 2.0, hazard=0.5)]
-    told, short = (table_of(request_of(shaky, notice_s=notice_period(s))) for s in (61.0, 60.0))
-    assert told.lossless.tolist() == [True]
+    noticed, short = (table_of(request_of(shaky, notice_s=notice_period(s))) for s in (61.0, 60.0))
+    assert noticed.lossless.tolist() == [True]
     assert short.lossless.tolist() == [False]
-    assert told.interval_s.tolist() == [1800.0]
+    assert noticed.interval_s.tolist() == [1800.0]
     assert short.interval_s.tolist() == pytest.approx([np.sqrt(2 * 7200 * 60)])
-    assert told.risky_interval_s.tolist() == short.interval_s.tolist()
-    restart_h = float(told.restart_s[0]) / 3600
+    assert noticed.risky_interval_s.tolist() == short.interval_s.tolist()
+    restart_h = float(noticed.restart_s[0]) / 3600
     assert restart_h == pytest.approx((180 + 60) / 3600)
     useful = 3600 * 1800 / 1860 / np.exp(0.5 * restart_h)
-    assert told.paid_units_per_hour[0] == pytest.approx(useful)
-    assert told.paid_units_per_hour[0] > short.paid_units_per_hour[0]
+    assert noticed.paid_units_per_hour[0] == pytest.approx(useful)
+    assert noticed.paid_units_per_hour[0] > short.paid_units_per_hour[0]
 
 
 def test_the_first_start_loads_no_checkpoint_and_later_ones_do() -> None:

@@ -169,9 +169,11 @@ def test_where_zones_do_not_tell_their_room_halves_are_tried_once_they_refuse_th
         jobs=[_job()],
         policy=rules("adaptive"),
     )
-    told = scene.cloud.offers
+    list_offers = scene.cloud.offers
     monkeypatch.setattr(
-        scene.cloud, "offers", lambda now: [replace(o, nodes_available=None) for o in told(now)]
+        scene.cloud,
+        "offers",
+        lambda now: [replace(o, nodes_available=None) for o in list_offers(now)],
     )
     scene.tick()
     asked = [(request.pool, request.nodes) for request in scene.cloud.requests]
