@@ -60,10 +60,10 @@ def test_a_task_that_is_under_way_is_finished_before_the_end() -> None:
     task.may_end.clear()
     schedule = TaskScheduler([PeriodicTask("task", TaskInterval(60), task)], SharedState(T0), None)
     schedule.start()
-    wait_until(lambda: task.at_once == 1, "a run")
+    wait_until(lambda: task.running == 1, "a run")
     task.may_end.set()
     schedule.stop()
-    assert task.at_once == 0
+    assert task.running == 0
 
 
 def test_a_task_that_fails_runs_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_a_task_that_is_killed_is_not_repeated_before_it_is_due_again(tmp_path: 
         tasks = [PeriodicTask("kept", TaskInterval(3600), task, kept=True)]
         schedule = TaskScheduler(tasks, SharedState(T0), due_times)
         schedule.start()
-        wait_until(lambda: task.at_once == 1, "a run")
+        wait_until(lambda: task.running == 1, "a run")
         due_at = due_times.get("kept")
         task.may_end.set()
         schedule.stop()
