@@ -15,15 +15,15 @@ import click
 
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
-    MarketFile,
     account_option,
     carbon_option,
-    complete_market,
     complete_policy,
     cooldown_option,
     durations_s,
+    forecasts_option,
     history_s,
     job_argument,
+    markets_option,
     notice_option,
     output_option,
     print_table,
@@ -41,11 +41,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @job_argument
-@click.option(
-    "--market", "markets", type=MarketFile(dir_okay=False), multiple=True, required=True,
-    shell_complete=complete_market, metavar="NAME|FILE",
-    help="A market history, or sample, which costopt ships; may be given several times.",
-)  # fmt: skip
+@markets_option
 @click.option(
     "--policies",
     default="cheapest",
@@ -87,9 +83,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 )  # fmt: skip
 @notice_option
 @cooldown_option
-@click.option(
-    "--forecasts", is_flag=True, help="Plan with price forecasts from the history so far (slower)."
-)
+@forecasts_option
 @carbon_option
 @account_option
 @click.option(
@@ -144,7 +138,10 @@ def backtest(
     """
     from costopt.api import backtests
     from costopt.api.inputs import load_account, load_job, read_market
+    from costopt.controller.live_carbon import LIVE
 
+    if carbon == LIVE:
+        raise click.UsageError("--carbon live is of the present, a backtest of the past")
     _check_folders(report=report, results=results, runs=runs)
     chosen = words(policies)
     if not chosen:

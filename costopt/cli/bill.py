@@ -1,4 +1,4 @@
-"""`costopt bill`: a month of an account, with its commitments and credits."""
+"""`costopt export bill`: a month of an account, with its commitments and credits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 
 import click
 
-from costopt.cli.options import DEFAULT_STATE_DIR, complete_file, output_option, print_table
+from costopt.cli.options import (
+    DEFAULT_STATE_DIR,
+    account_option,
+    complete_file,
+    output_option,
+    print_table,
+)
 
 
 def _month(context: click.Context, option: click.Parameter, text: str | None) -> datetime | None:
@@ -21,12 +27,11 @@ def _month(context: click.Context, option: click.Parameter, text: str | None) ->
 @click.command()
 @click.argument("ledger", metavar="[LEDGER|FOLDER]", default=str(DEFAULT_STATE_DIR),
                 shell_complete=complete_file)  # fmt: skip
-@click.option("--account", required=True, metavar="FILE", shell_complete=complete_file,
-              help="The account file with commitments and credits.")  # fmt: skip
+@account_option
 @click.option("--month", callback=_month, metavar="YYYY-MM",
               help="A calendar month (UTC); default: the present one.")  # fmt: skip
 @output_option
-def bill(ledger: str, account: str, month: datetime | None, output: str) -> None:
+def bill(ledger: str, account: str | None, month: datetime | None, output: str) -> None:
     """Show a month's bill with commitments and credits.
 
     What all jobs of the ledger added to it, how much of each commitment they used, and what credits
@@ -40,6 +45,8 @@ def bill(ledger: str, account: str, month: datetime | None, output: str) -> None
     from costopt.ledger.month_bill import month_bill
     from costopt.render.bill_table import bill_table
 
+    if account is None:
+        raise click.UsageError("Missing option '--account'.")
     terms, present = load_account(account).price_terms, datetime.now(UTC)
     with opened_ledger(ledger) as (events, _):
         folds = [require_fold(events, job) for job in events.jobs()]

@@ -12,11 +12,11 @@ import click
 
 from costopt.cli.options import (
     account_option,
-    complete_market,
+    at_option,
     interval_s,
-    rent_provider_option,
+    market_option,
+    provider_option,
     speed_option,
-    start_option,
     state_dir_option,
     tick_option,
 )
@@ -50,10 +50,9 @@ def _known_gpu(context: click.Context, option: click.Parameter, text: str | None
               help="The GPU model to measure on; default: that of the cheapest node.")  # fmt: skip
 @click.option("--for", "train_s", callback=interval_s, default="5m", metavar="DURATION",
               help="How long to train once the first speed is reported.")  # fmt: skip
-@rent_provider_option
-@click.option("--market", shell_complete=complete_market, metavar="NAME|FILE",
-              help="A market history, or sample: simulate a cloud on it.")  # fmt: skip
-@start_option
+@provider_option
+@market_option
+@at_option
 @speed_option
 @tick_option
 @account_option
@@ -61,7 +60,7 @@ def _known_gpu(context: click.Context, option: click.Parameter, text: str | None
 @click.option("--apply", is_flag=True,
               help="Measure and write. Without this flag, only say where.")  # fmt: skip
 def calibrate(
-    job: str, gpu: str | None, train_s: float, providers: tuple[str, ...], market: str | None,
+    job: str, gpu: str | None, train_s: float, providers: tuple[str, ...], market: Path | None,
     at: datetime | None, speed: float, tick_s: float, account: str | None, state_dir: Path,
     apply: bool,
 ) -> None:  # fmt: skip

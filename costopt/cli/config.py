@@ -79,6 +79,10 @@ def _table_defaults(
     if not _is_table(table):
         raise SpecError(f"{config.path}: {name} must be a table: [{name}]")
     options, inner = _options(command), _commands(command)
+    if default := getattr(command, "default", None):
+        own = {key: value for key, value in table.items() if not _is_table(value)}
+        tables = {key: value for key, value in table.items() if _is_table(value)}
+        table = tables | {default: own | tables.get(default, {})}
     for key in table:
         _check_key(config, name, key, (*options, *inner))
     named = {key.replace("-", "_"): value for key, value in table.items() if key not in inner}
@@ -102,7 +106,11 @@ def _known(command: click.Command, shared: Mapping[str, Any]) -> dict[str, Any]:
 
 def _commands(command: click.Command) -> Mapping[str, click.Command]:
     """Return the commands of a group, which may have options of its own."""
-    return command.commands if isinstance(command, click.Group) else {}
+    if not isinstance(command, click.Group):
+        return {}
+    context = click.Context(command)
+    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _check_key(config: Config, table: str, key: str, known: tuple[str, ...]) -> None:

@@ -96,7 +96,7 @@ def _read(path: Path | None) -> str | None:
     if not text or any(character.isspace() for character in text):
         raise SpecError(
             f"{path}: contains no token",
-            hint="it should contain what costopt token add printed",
+            hint="it should contain what costopt daemon token add printed",
             code="no_token",
         )
     return text

@@ -1,4 +1,4 @@
-"""`costopt daemon` runs a daemon; `costopt restore` restores its corrupt files."""
+"""`costopt daemon`: runs a daemon and controls it; `restore` restores its corrupt files."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 
 import click
 
+from costopt.cli.groups import CommandEntry, LazyGroup
 from costopt.cli.options import (
     DAY_S,
     Number,
     account_option,
-    complete_market,
+    at_option,
+    carbon_option,
     cooldown_option,
     forecasts_option,
     interval_or_none_s,
     interval_s,
-    live_carbon_option,
+    market_option,
     notice_option,
-    rent_provider_option,
+    provider_option,
     speed_option,
-    start_option,
     state_dir_option,
     tick_option,
 )
@@ -35,6 +36,35 @@ REQUIRED_MODULES = (
     "sqlalchemy",
     "uvicorn",
 )
+
+
+COMMANDS = {
+    "run": CommandEntry("costopt.cli.daemon", "run", "Run submitted jobs, for months."),
+    "mode": CommandEntry("costopt.cli.operate", "mode", "Show or set the daemon's mode."),
+    "halt": CommandEntry("costopt.cli.operate", "halt", "Stop all launches of a daemon at once."),
+    "unhalt": CommandEntry(
+        "costopt.cli.operate", "unhalt", "Allow a halted daemon to launch again."
+    ),
+    "approve": CommandEntry(
+        "costopt.cli.operate", "approve", "Approve actions that a daemon proposed."
+    ),
+    "token": CommandEntry(
+        "costopt.cli.operate", "token", "Create, list and revoke tokens for a daemon."
+    ),
+    "restore": CommandEntry("costopt.cli.daemon", "restore", "Restore a daemon's corrupt files."),
+    "slurm": CommandEntry(
+        "costopt.cli.slurm", "slurm", "Power the cloud nodes of a Slurm cluster up and down."
+    ),
+}
+
+
+@click.group(cls=LazyGroup, sections={"Commands": COMMANDS}, default="run")
+def daemon() -> None:
+    """Run submitted jobs, for months; control a daemon.
+
+    Without a command, `costopt daemon` starts a daemon, as `costopt daemon run` does, whose options
+    it has.
+    """
 
 
 HOST_NAME = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -55,28 +85,23 @@ def _host_names(
     return names
 
 
-@click.command()
+@click.command(context_settings={"auto_envvar_prefix": "COSTOPT_DAEMON"})
 @state_dir_option
 @account_option
-@rent_provider_option
-@click.option(
-    "--market",
-    shell_complete=complete_market,
-    metavar="NAME|FILE",
-    help="A market history, or sample: try the daemon on a simulated cloud.",
-)
-@start_option
+@provider_option
+@market_option
+@at_option
 @speed_option
 @notice_option
 @cooldown_option
 @forecasts_option
-@live_carbon_option
+@carbon_option
 @tick_option
 @click.option(
     "--mode",
     type=click.Choice(["observe", "recommend", "enforce"]),
     default="observe",
-    help="Initial mode; change it later with costopt mode.",
+    help="Initial mode; change it later with costopt daemon mode.",
 )
 @click.option(
     "--listen",
@@ -137,11 +162,11 @@ def _host_names(
     default="text",
     help="text: messages for an operator; json: every event as well, with its decision's ID.",
 )
-def daemon(
+def run(
     state_dir: Path,
     account: str | None,
     providers: tuple[str, ...],
-    market: str | None,
+    market: Path | None,
     at: datetime | None,
     speed: float,
     notice_s: float | None,

@@ -12,10 +12,10 @@ import click
 
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
+    account_option,
     at_option,
     carbon_option,
     check_price_source,
-    complete_file,
     market_option,
     max_age_option,
     output_option,
@@ -63,8 +63,7 @@ def _limit(
               help="Job files; may be repeated.")  # fmt: skip
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE",
               help="A shipped policy, or a policy file: of each side its own.")  # fmt: skip
-@click.option("--account", metavar="FILE", shell_complete=complete_file,
-              help="An account file: of each side its own.")  # fmt: skip
+@account_option
 @market_option
 @at_option
 @max_age_option
@@ -95,8 +94,9 @@ def diff(
 
     Costs are dollars, kWh and CO2e. BASE and HEAD are folders or git revisions: `costopt diff main`
     compares the working folder with the branch main. Jobs whose file, policy or account differs are
-    planned on both sides at the same prices. Exits with 2 if a file of HEAD is wrong, with 4 if an
-    increase is above its limit. --output md prints what --post writes as a comment.
+    planned on both sides at the same prices; --account names a file of each side. Exits with 2 if a
+    file of HEAD is wrong, with 4 if an increase is above its limit. --output md prints what --post
+    writes as a comment.
     """
     from costopt.planning.plan_diff import DiffSettings
     from costopt.render.diff_table import DiffReport, diff_comment, diff_table

@@ -1,4 +1,4 @@
-"""`costopt export`: the ledger in formats of other programs."""
+"""`costopt export`: the ledger as a bill and in formats of other programs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.errors import print_error
+from costopt.cli.groups import CommandEntry, LazyGroup
 from costopt.cli.options import DEFAULT_STATE_DIR, complete_file
 from costopt.controller.state_dir import LEDGER, job_now
 
@@ -18,12 +19,27 @@ if TYPE_CHECKING:
     from costopt.render.focus import FocusRow, FocusSettings
 
 
-@click.group()
+COMMANDS = {
+    "bill": CommandEntry(
+        "costopt.cli.bill", "bill", "Show a month's bill with commitments and credits."
+    ),
+    "focus": CommandEntry(
+        "costopt.cli.export",
+        "focus",
+        "Write costs, energy and emissions as FOCUS rows, for FinOps tools.",
+    ),
+    "ghg": CommandEntry(
+        "costopt.cli.ghg", "ghg", "Write energy and emissions by month and region."
+    ),
+}
+
+
+@click.group(cls=LazyGroup, sections={"Commands": COMMANDS})
 def export() -> None:
-    """Export the ledger for other programs."""
+    """Export the ledger as a bill or for other programs."""
 
 
-@export.command()
+@click.command()
 @click.argument("ledger", metavar="[LEDGER|FOLDER]", default=str(DEFAULT_STATE_DIR),
                 shell_complete=complete_file)  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,

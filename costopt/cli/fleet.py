@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from costopt.cli.groups import CommandEntry, LazyGroup
 from costopt.cli.options import Number, duration_s, instant, output_option, print_table, words
 
 if TYPE_CHECKING:
@@ -22,11 +23,26 @@ POLICY_NAMES = ("static", "fifo", "easy", "attained-service", "gittins", "srpt-o
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-@click.group()
+COMMANDS = {
+    "workloads": CommandEntry(
+        "costopt.cli.workload", "workloads", "Import and show records of a cluster's jobs."
+    ),
+    "replay": CommandEntry(
+        "costopt.cli.fleet", "replay", "Replay recorded jobs under several policies."
+    ),
+    "size": CommandEntry(
+        "costopt.cli.fleet",
+        "size",
+        "Find the fewest GPUs on which jobs complete as early as in their tenants' partitions.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, sections={"Commands": COMMANDS})
 def fleet() -> None:
     """Replay many jobs on a cluster that they share.
 
-    A workload is what costopt workload import writes. A cluster file names nodes:
+    A workload is what costopt fleet workloads import writes. A cluster file names nodes:
 
     \b
     kind: cluster
@@ -40,7 +56,7 @@ def _trial_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--workload", "jobs", type=FILE, required=True, metavar="FILE",
-                         help="The jobs, as workload import writes them."),
+                         help="The jobs, as fleet workloads import writes them."),
             click.option("--cluster", type=FILE, required=True, metavar="FILE",
                          help="The cluster's file."),
             click.option("--from", "from_at", callback=instant, metavar="TIME",
@@ -60,7 +76,7 @@ def _trial_options(command: Command) -> Command:
     return command
 
 
-@fleet.command()
+@click.command()
 @_trial_options
 @click.option(
     "--policies", default=",".join(POLICY_NAMES), metavar="A,B,…", help="Policies to compare."
@@ -114,7 +130,7 @@ def replay(
         click.echo(f"report: {written}", err=True)
 
 
-@fleet.command()
+@click.command()
 @_trial_options
 @click.option("--policy", type=click.Choice([each for each in POLICY_NAMES if each != "static"]),
               default="priced", help="The policy to size for.")  # fmt: skip

@@ -1,20 +1,30 @@
-"""`costopt report --format ghg`: energy and emissions of all jobs by month and region."""
+"""`costopt export ghg`: energy and emissions of all jobs by month and region."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
+from costopt.cli.options import account_option, state_dir_option
 from costopt.domain.errors import StoreError
 from costopt.render.table import OutputFormat
 
 _BY_SUFFIX = {".csv": OutputFormat.CSV, ".json": OutputFormat.JSON, ".md": OutputFormat.MD}
 
 
-def write_ghg_report(state_dir: Path, job: str | None, to: Path, account_file: str | None) -> Path:
-    """Write the inventory of one job or of all; CSV, JSON or Markdown by the ending of ``to``, else
-    a page. The contracts of an account file count in place of those in the ledger.
+@click.command()
+@click.argument("job", required=False)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("ghg.html"),
+              metavar="FILE", help="The file to write: a page, or CSV, JSON or Markdown by its "
+              "ending.")  # fmt: skip
+@account_option
+@state_dir_option
+def ghg(job: str | None, out: Path, account: str | None, state_dir: Path) -> None:
+    """Write energy and emissions by month and region.
 
-    Raises LedgerError, SpecFileError and StoreError.
+    The inventory of JOB, or of all jobs: energy, location-based and market-based emissions and
+    embodied carbon. The electricity contracts of --account count in place of those in the ledger.
     """
     from costopt.api.ledgers import LedgerReader
     from costopt.domain.contracts import contract_terms
@@ -23,7 +33,7 @@ def write_ghg_report(state_dir: Path, job: str | None, to: Path, account_file: s
     from costopt.render.ghg import JobBooks, ghg_table
     from costopt.render.writers import write_table
 
-    account = None if account_file is None else load_account(account_file)
+    shared = None if account is None else load_account(account)
     books: list[JobBooks] = []
     with LedgerReader(state_dir) as reader:
         for name in reader.jobs() if job is None else (job,):
@@ -31,16 +41,16 @@ def write_ghg_report(state_dir: Path, job: str | None, to: Path, account_file: s
             events = (recorded.event for recorded in run.events())
             hours = tuple(each for each in events if isinstance(each, CarbonIntensityRecorded))
             job_account, at = run.account(), run.now()
-            if account is not None:
-                terms = tuple(map(contract_terms, account.electricity_contracts))
+            if shared is not None and shared.electricity_contracts:
+                terms = tuple(map(contract_terms, shared.electricity_contracts))
                 job_account.apply(ElectricityContractsRecorded(at=at, job=name, contracts=terms))
             books.append(JobBooks(job_account, hours, at))
-    output = _BY_SUFFIX.get(to.suffix.lower(), OutputFormat.HTML)
+    output = _BY_SUFFIX.get(out.suffix.lower(), OutputFormat.HTML)
     try:
-        with to.open("w", encoding="utf-8", newline="") as file:
+        with out.open("w", encoding="utf-8", newline="") as file:
             write_table(ghg_table(books), output, file)
     except OSError as error:
         raise StoreError(
-            f"{to} cannot be written: {error.strerror}", hint="name another file with --to"
+            f"{out} cannot be written: {error.strerror}", hint="name another file with --out"
         ) from error
-    return to
+    click.echo(out)

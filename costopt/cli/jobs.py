@@ -1,4 +1,4 @@
-"""The commands on a daemon's jobs: submit, submit-from, pause, resume, cancel and reprioritize."""
+"""The commands on a daemon's jobs: submit, pause, resume, cancel and reprioritize."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ import click
 
 from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
-from costopt.cli.options import (
-    duration_s,
-    job_argument,
-    policy_option,
-)
-from costopt.formatting import (
-    iso_minute_text,
-)
+from costopt.cli.options import complete_file, duration_s, policy_option
+from costopt.formatting import iso_minute_text
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
@@ -78,7 +72,7 @@ def _say(what: str) -> None:
 
 
 @click.command()
-@job_argument
+@click.argument("job", metavar="[JOB.yaml]", required=False, shell_complete=complete_file)
 @policy_option
 @click.option(
     "--priority",
@@ -99,15 +93,37 @@ def _say(what: str) -> None:
     help="JOB is an sbatch script: print the job file that it becomes.",
 )
 @click.option("--apply", is_flag=True, help="With --from-sbatch: submit what is printed.")
+@click.option(
+    "--from",
+    "store",
+    metavar="STORE",
+    help="Submit the jobs of a deployment, which the Terraform modules put into this store.",
+)
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="With --from: folder in which each job gets one for its files, on the daemon's machine.",
+)
+@click.option(
+    "--patience",
+    default="0s",
+    callback=duration_s,
+    metavar="DURATION",
+    help="How long a daemon that starts may take to answer.",
+)
 @server_options
 def submit(
-    job: str,
+    job: str | None,
     policy: str,
     priority: int,
     workdir: str | None,
     anyway: bool,
     from_sbatch: bool,
     apply: bool,
+    store: str | None,
+    into: Path | None,
+    patience: float,
     server: str,
     token_file: Path | None,
 ) -> None:
@@ -121,12 +137,25 @@ def submit(
 
     With --from-sbatch, the job file goes to stdout and what it cannot express to stderr, each with
     its line; nothing is submitted without --apply.
+
+    With --from, in place of JOB, every job of a deployment is submitted: what the Terraform modules
+    deploy starts this beside the daemon. A job that the daemon knows is left as it is; its files
+    are fetched again if they are missing. If one is refused, the others are still submitted, and
+    this exits with the first refusal's code.
     """
-    text = _job_of_script(job) if from_sbatch else None
+    if (job is None) == (store is None):
+        raise click.UsageError("name either a job file or, with --from, a deployment's store")
+    if (into is None) != (store is None):
+        raise click.UsageError("--from and --into go together")
+    text = _job_of_script(job) if job and from_sbatch else None
     if from_sbatch and not apply:
         click.echo("nothing was submitted: add --apply to submit it", err=True)
         return
     client = connect(server, token_file)
+    _await(client, patience)
+    if store is not None and into is not None:
+        click.get_current_context().exit(_submit_deployment(client, store, into.absolute()))
+    assert job is not None
     documents = read_documents(client, server, job, policy, workdir, text)
     submit_job(client, {**documents, "priority": priority, "anyway": anyway})
 
@@ -211,48 +240,21 @@ def _text(path: str, check: object) -> str:
 RETRY_INTERVAL_S = 2.0
 
 
-@click.command()
-@click.argument("store", metavar="STORE")
-@click.option(
-    "--into",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Folder in which each job gets one for its files, on the daemon's machine.",
-)
-@click.option(
-    "--patience",
-    default="0s",
-    callback=duration_s,
-    metavar="DURATION",
-    help="How long a daemon that starts may take to answer.",
-)
-@server_options
-def submit_from(
-    store: str, into: Path, patience: float, server: str, token_file: Path | None
-) -> None:
-    """Submit the jobs of a deployment to the daemon.
-
-    The Terraform modules put them into STORE (their input `jobs`), and what they deploy starts this
-    beside the daemon. A job that the daemon knows is left as it is; its files are fetched again if
-    they are missing. If one is refused, the others are still submitted, and this exits with the
-    first refusal's code.
-    """
+def _submit_deployment(client: DaemonClient, store: str, into: Path) -> int:
+    """Submit the jobs of a deployment, each with its files in a folder of ``into``. Return the exit
+    code of the first that was refused, or 0."""
     from costopt.controller.deployed_jobs import deployed_jobs
     from costopt.domain.errors import CostoptError
     from costopt.store import open_store
 
-    deployed = open_store(store)
-    client = connect(server, token_file)
-    _await(client, patience)
-    exit_code = 0
+    deployed, exit_code = open_store(store), 0
     for job in deployed_jobs(deployed):
         try:
-            _bring(job, deployed, into.absolute() / job.name, client)
+            _bring(job, deployed, into / job.name, client)
         except CostoptError as error:
             print_error("error", f"{job.name}: {error.message}", error.hint)
             exit_code = exit_code or error.exit_code
-    click.get_current_context().exit(exit_code)
+    return exit_code
 
 
 def _await(client: DaemonClient, patience_s: float) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from costopt.cli.options import complete_file, output_option, print_table, state_dir_option
+from costopt.cli.options import account_option, output_option, print_table, state_dir_option
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
@@ -83,47 +84,25 @@ def tasks(job: str, state_dir: Path, output: str) -> None:
 
 
 @click.command()
-@click.argument("job", required=False)
-@state_dir_option
-@click.option(
-    "--format",
-    "report_format",
-    type=click.Choice(["html", "ghg"]),
-    default="html",
-    help="A job's page, or an inventory of energy and emissions by month and region.",
-)
+@click.argument("job")
 @click.option(
     "--to",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to write it; default: JOB.html, and ghg.html, which may end in .csv or .json.",
+    help="Where to write it; default: JOB.html.",
 )
-@click.option(
-    "--account",
-    shell_complete=complete_file,
-    metavar="FILE",
-    help="Compare the ledger with what the account's providers billed; with ghg, count "
-    "market-based emissions by its electricity contracts.",
-)
+@account_option
+@state_dir_option
+@click.pass_context
 def report(
-    job: str | None, state_dir: Path, report_format: str, to: Path | None, account: str | None
+    context: click.Context, job: str, to: Path | None, account: str | None, state_dir: Path
 ) -> None:
     """Write a job's report as one HTML file.
 
     It holds the nodes over time, dollars and energy against on-demand, progress against the
-    deadline and every event, and needs nothing but a browser. Prints the file's path.
-
-    With --format ghg: the energy, location-based and market-based emissions and embodied carbon of
-    JOB, or of all jobs, by month and region.
+    deadline and every event, and needs nothing but a browser. Prints the file's path. With
+    --account on the command line, the ledger is compared with what the account's providers billed.
     """
-    if report_format == "ghg":
-        from costopt.cli.ghg import write_ghg_report
-
-        click.echo(write_ghg_report(state_dir, job, to or Path("ghg.html"), account))
-        return
-    if job is None:
-        raise click.UsageError("Missing argument 'JOB'; --format ghg reports all jobs without it.")
-
     from costopt.api.ledgers import LedgerReader
     from costopt.render.html import require_report_extra
     from costopt.render.run_report import write_run_report
@@ -134,7 +113,9 @@ def report(
         known = reader.job(job)
         recorded, now = [each.event for each in known.events()], known.now()
     run = RunView.of(recorded, now)
-    charges = [] if account is None else _charges(account, run)
+    # Asking for a bill may cost money, so that the account of the environment alone is not asked.
+    asked = context.get_parameter_source("account") is ParameterSource.COMMANDLINE
+    charges = _charges(account, run) if account and asked else []
     for charge in charges:
         click.echo(ledger_drift(charge, run), err=True)
     path = write_run_report(

@@ -58,7 +58,7 @@ def approve(
 def halt(reason: tuple[str, ...], server: str, token_file: Path | None) -> None:
     """Stop all launches of a daemon at once.
 
-    Running nodes go on, checkpoint and may be released. costopt unhalt ends it.
+    Running nodes go on, checkpoint and may be released. costopt daemon unhalt ends it.
     """
     said = " ".join(reason).strip() or "requested on the command line"
     answer = connect(server, token_file).send("PUT", "halt", body={"reason": said})["halt"]

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -192,20 +193,7 @@ account_option = click.option(
     envvar="COSTOPT_ACCOUNT",
     show_envvar=True,
     metavar="FILE",
-    help="An account file: quotas, tenants, prices; default: no limits.",
-)
-rent_provider_option = click.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="NAME",
-    help="Take nodes from this provider of the account file; default: all of them.",
-)
-start_option = click.option(
-    "--at",
-    metavar="TIME",
-    callback=instant,
-    help="Start time within the recorded market; default: where spot and on-demand have prices.",
+    help="The account file: providers, quotas, tenants, prices, store; default: none.",
 )
 speed_option = click.option(
     "--speed",
@@ -234,40 +222,37 @@ provider_option = click.option(
     "providers",
     multiple=True,
     metavar="NAME",
-    help="Use what this provider of the account file offers now; may be repeated.",
+    help="Use this provider of the account file, of which there may be several; default: all of "
+    "them, and for prices none.",
 )
-market_option = click.option(
+_market = partial(
+    click.option,
     "--market",
     type=MarketFile(dir_okay=False),
     shell_complete=complete_market,
     envvar="COSTOPT_MARKET",
     show_envvar=True,
     metavar="NAME|FILE",
-    help="A market history, or sample, which costopt ships; default: the catalogue's list prices.",
+    help="A market history, or sample, which costopt ships: its prices, and runs on its "
+    "simulation; default: the account's clouds, and for plans list prices.",
 )
+market_option = _market()
+markets_option = _market("markets", multiple=True, required=True)
 at_option = click.option(
     "--at",
     callback=instant,
     metavar="TIME",
-    help="Instant of the market to plan at; default: where spot and on-demand have prices.",
+    help="Begin at this time of the market; default: where spot and on-demand have prices.",
 )
 carbon_option = click.option(
     "--carbon",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="COSTOPT_CARBON",
     show_envvar=True,
-    metavar="FILE",
-    help="Hourly intensities, as costopt carbon import writes them; default: annual means.",
-)
-live_carbon_option = click.option(
-    "--carbon",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="COSTOPT_CARBON",
-    show_envvar=True,
-    metavar="FILE",
-    help="Hourly intensities, as costopt carbon import writes them; or live: those of the service "
-    "that the account file names; default: annual means, or live where a service is named and the "
-    "account's clouds are used.",
+    metavar="FILE|live",
+    help="Hourly intensities, as costopt carbon import writes them; live: those of the service "
+    "that the account file names; default: annual means, or live for the account's clouds where "
+    "it names a service.",
 )
 WIDE = "costopt.wide"
 """Where the context of a command keeps --wide."""

@@ -25,12 +25,12 @@ from costopt.cli.many_jobs import (
 from costopt.cli.options import (
     account_option,
     at_option,
+    carbon_option,
     check_price_source,
     complete_policy,
     duration_s,
     durations_s,
     jobs_argument,
-    live_carbon_option,
     market_option,
     max_age_option,
     output_option,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @market_option
 @at_option
 @max_age_option
-@live_carbon_option
+@carbon_option
 @account_option
 @provider_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
@@ -176,7 +176,7 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
 @market_option
 @at_option
 @max_age_option
-@live_carbon_option
+@carbon_option
 @account_option
 @provider_option
 @output_option

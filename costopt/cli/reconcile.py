@@ -11,12 +11,12 @@ import click
 
 from costopt.cli.options import (
     DEFAULT_STATE_DIR,
-    MarketFile,
-    complete_file,
-    complete_market,
+    account_option,
     duration_s,
+    market_option,
     output_option,
     print_table,
+    provider_option,
 )
 from costopt.formatting import minute_text, plain_text, pool_text, usd_text
 from costopt.render.table import Column, Table
@@ -38,28 +38,9 @@ COLUMNS = (
 
 
 @click.command()
-@click.option(
-    "--account",
-    shell_complete=complete_file,
-    envvar="COSTOPT_ACCOUNT",
-    show_envvar=True,
-    metavar="FILE",
-    help="The account file with the owner tag and the providers to search.",
-)
-@click.option(
-    "--provider",
-    "providers",
-    multiple=True,
-    metavar="NAME",
-    help="Search this provider of the account file; default: all of them.",
-)
-@click.option(
-    "--market",
-    type=MarketFile(dir_okay=False),
-    shell_complete=complete_market,
-    metavar="NAME|FILE",
-    help="The history of a simulated cloud: search its nodes instead of an account's.",
-)
+@account_option
+@provider_option
+@market_option
 @click.option(
     "--state-dir",
     "state_dirs",

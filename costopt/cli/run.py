@@ -19,16 +19,17 @@ import click
 from costopt.cli.errors import print_error
 from costopt.cli.options import (
     account_option,
-    complete_market,
+    at_option,
+    carbon_option,
     cooldown_option,
     forecasts_option,
-    live_carbon_option,
+    market_option,
     notice_option,
     output_option,
+    policy_option,
     print_table,
-    rent_provider_option,
+    provider_option,
     speed_option,
-    start_option,
     state_dir_option,
     tick_option,
 )
@@ -50,17 +51,16 @@ SAVE_TIMEOUT_S = 30.0
 
 @click.command()
 @click.argument("job", metavar="JOB.yaml")
-@click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE", help="Policy to follow.")
-@rent_provider_option
-@click.option("--market", shell_complete=complete_market, metavar="NAME|FILE",
-              help="A market history, or sample: simulate a cloud on it.")  # fmt: skip
-@start_option
+@policy_option
+@provider_option
+@market_option
+@at_option
 @speed_option
 @tick_option
 @notice_option
 @cooldown_option
 @forecasts_option
-@live_carbon_option
+@carbon_option
 @account_option
 @state_dir_option
 @click.option(
@@ -72,7 +72,7 @@ def run(
     job: str,
     policy: str,
     providers: tuple[str, ...],
-    market: str | None,
+    market: Path | None,
     at: datetime | None,
     speed: float,
     tick_s: float,

@@ -40,7 +40,7 @@ class Simulation:
 
 
 def resolve_run_target(
-    market: str | None,
+    market: Path | None,
     account: Account,
     providers: tuple[str, ...],
     simulation: Simulation,
@@ -51,7 +51,7 @@ def resolve_run_target(
     if market is not None and providers:
         raise click.UsageError("--provider and --market are two clouds to run on: name one")
     if market is not None:
-        return _simulated(Path(market), account, simulation, carbon)
+        return _simulated(market, account, simulation, carbon)
     if not account.providers:
         raise click.UsageError(
             "nowhere to run: give --market FILE to simulate a cloud, or --account FILE with the "

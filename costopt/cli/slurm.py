@@ -1,4 +1,4 @@
-"""`costopt slurm`: ResumeProgram and SuspendProgram of a Slurm cluster with nodes in the cloud.
+"""`costopt daemon slurm`: ResumeProgram and SuspendProgram of a Slurm cluster with cloud nodes.
 
 Each gang that Slurm powers up becomes one job of the daemon, made of a template: the daemon finds
 its pool, launches its nodes, replaces lost ones and accounts for them. The commands keep no state:
@@ -135,7 +135,7 @@ class _Launcher:
         """Raise CostoptError if the daemon would launch nothing or the template is wrong."""
         mode, halt = self.client.get("mode")["mode"], self.client.get("halt")["halt"]
         if mode != "enforce":
-            raise CostoptError(f"the daemon's mode is {mode}", hint="costopt mode enforce")
+            raise CostoptError(f"the daemon's mode is {mode}", hint="costopt daemon mode enforce")
         if halt is not None:
             raise CostoptError(f"{halt['who']} stopped all launches: {halt['reason']}")
         self._job(BurstGang(("n",)))

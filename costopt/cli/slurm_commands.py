@@ -1,4 +1,4 @@
-"""What `costopt slurm` asks of Slurm: the gang that each job needs, and the states of nodes.
+"""What `costopt daemon slurm` asks of Slurm: the gang that each job needs, and the states of nodes.
 
 Functions raise CostoptError where a command fails.
 """

@@ -1,4 +1,4 @@
-"""`costopt workload`: imports and shows records of jobs."""
+"""`costopt fleet workloads`: imports and shows records of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
-def workload() -> None:
+def workloads() -> None:
     """Import and show records of a cluster's jobs.
 
     A workload holds when jobs were submitted, by which tenant, for how many GPUs, and how long they
@@ -25,7 +25,7 @@ def workload() -> None:
     """
 
 
-@workload.command(name="import")
+@workloads.command(name="import")
 @click.argument("record", metavar="FILE", type=FILE)
 @click.option("--format", "form", required=True, type=click.Choice(FORMAT_NAMES),
               help="The form of the record.")  # fmt: skip
@@ -73,7 +73,7 @@ def import_(
                err=True)  # fmt: skip
 
 
-@workload.command()
+@workloads.command()
 @click.argument("file", metavar="FILE", type=FILE)
 @output_option
 def show(file: Path, output: str) -> None:

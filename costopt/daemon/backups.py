@@ -110,5 +110,5 @@ class Backups:
             )
         return (
             f"restore the backup of {backup_time(copies[-1]):%Y-%m-%d %H:%M} UTC:"
-            f" costopt restore --state-dir {self._state_dir}"
+            f" costopt daemon restore --state-dir {self._state_dir}"
         )

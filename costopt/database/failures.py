@@ -7,7 +7,7 @@ import sqlite3
 from costopt.domain.errors import LedgerError
 
 RESTORE_HINT = (
-    "end the daemon and restore its newest backup: costopt restore --state-dir FOLDER;"
+    "end the daemon and restore its newest backup: costopt daemon restore --state-dir FOLDER;"
     " without one save the remaining events: sqlite3 FILE .recover | sqlite3 NEW"
 )
 CORRUPT = "it is corrupt"

@@ -29,7 +29,7 @@ UNRECORDABLE = "unrecordable"
 
 _UPGRADE = (
     "a newer costopt wrote this ledger: upgrade costopt to read it; if none did, it is damaged:"
-    " restore its newest backup with costopt restore"
+    " restore its newest backup with costopt daemon restore"
 )
 
 _Read = Callable[[Any], Any]

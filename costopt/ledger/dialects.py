@@ -160,7 +160,7 @@ def check_sqlite_application(connection: SqlConnection) -> None:
     if application != APPLICATION_ID and (application or tables):
         raise LedgerError(
             f"{connection.what}: the file is a SQLite database of another program",
-            hint="name another file for the ledger; if it was one, restore it: costopt restore",
+            hint="name another file for the ledger; if it was one: costopt daemon restore",
             code="foreign_database",
         )
 

@@ -287,7 +287,7 @@ def answer_proposal(
     if row is None:
         raise SpecError(
             f"there is no proposal {proposal_id!r}",
-            hint="see `costopt approve`",
+            hint="see `costopt daemon approve`",
             code="unknown_proposal",
         )
     before = _proposal(row)

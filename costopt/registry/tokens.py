@@ -100,7 +100,7 @@ class SqlTokenStore:
             if not connection.execute(TOKENS.delete().where(TOKENS.c.name == name)).rowcount:
                 raise SpecError(
                     f"there is no token {name!r}",
-                    hint="see `costopt token list`",
+                    hint="see `costopt daemon token list`",
                     code="unknown_token",
                 )
             append_audit_entry(connection, at, who, "revoke", name)

@@ -53,7 +53,7 @@ def read_workload(path: Path) -> Workload:
         first = min(left, key=lambda each: each.first_line)
         raise WorkloadError(
             f"{path}, {place} {first.first_line}, column {first.column}: {first.reason}",
-            hint="correct the row, or leave it out with costopt workload import --format csv",
+            hint="correct the row, or leave it out: costopt fleet workloads import --format csv",
             code="invalid_row",
             subject=str(path),
         )
@@ -114,14 +114,14 @@ def _read_parquet(path: Path) -> tuple[Workload, tuple[Any, ...]]:
     except (OSError, pa.ArrowException) as error:
         raise WorkloadError(
             f"workload file {path} cannot be read: {error}",
-            hint="write it with costopt workload import",
+            hint="write it with costopt fleet workloads import",
             code="unreadable",
         ) from error
     missing = [name for name in COLUMNS if name not in columns]
     if missing:
         raise WorkloadError(
             f"workload file {path} has no column {missing[0]}",
-            hint="write it with costopt workload import",
+            hint="write it with costopt fleet workloads import",
             code="missing_column",
         )
     rows = (
@@ -156,7 +156,7 @@ def _starts_at(path: Path, text: str | None) -> datetime | None:
     except RowError as error:
         raise WorkloadError(
             f"workload file {path}: starts_at {error.reason}",
-            hint="write it with costopt workload import",
+            hint="write it with costopt fleet workloads import",
             code="unreadable",
         ) from error
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Iterator
 
 import click
 
-from costopt.cli.main import COMMANDS, cli
+from costopt.cli.main import cli
 
+Entry = tuple[str, click.Command]
 HEAD = """\
 # Commands
 
@@ -48,22 +48,25 @@ def commands_page() -> str:
     return "\n".join(sections)
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
+def commands(path: str = "costopt", command: click.Command = cli) -> Iterator[Entry]:
     """Yield every command with its path, such as ``costopt market show``."""
-    yield "costopt", cli
-    context = click.Context(cli, info_name="costopt")
-    for name, entry in COMMANDS.items():
-        if importlib.util.find_spec(entry.module) is None:
-            continue
-        command = cli.get_command(context, name)
-        assert command is not None
-        yield f"costopt {name}", command
-        if isinstance(command, click.Group):
-            yield from ((f"costopt {name} {n}", c) for n, c in sorted(command.commands.items()))
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=path)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(f"{path} {name}", inner)
+
+
+def env_prefix(path: str, command: click.Command) -> str:
+    """Return what the environment variables of a command's options begin with."""
+    named = command.context_settings.get("auto_envvar_prefix")
+    return str(named or path.upper().replace(" ", "_").replace("-", "_"))
 
 
 def _section(path: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=path, auto_envvar_prefix=_prefix(path))
+    context = click.Context(command, info_name=path, auto_envvar_prefix=env_prefix(path, command))
     usage = " ".join([path, *command.collect_usage_pieces(context)])
     text = inspect.cleandoc(command.help or "").replace("\b\n", "")
     lines = [f"## {path}", "", f"`{usage}`", "", text, ""]
@@ -73,10 +76,6 @@ def _section(path: str, command: click.Command) -> str:
         lines += [_option_row(option, context) for option in options]
         lines.append("")
     return "\n".join(lines)
-
-
-def _prefix(path: str) -> str:
-    return path.upper().replace(" ", "_").replace("-", "_")
 
 
 def _option_row(option: click.Option, context: click.Context) -> str:

@@ -56,7 +56,14 @@ class Month:
 
     def bill(self, *options: str) -> str:
         account = str(self.folder / "account.yaml")
-        arguments = ["bill", str(self.folder / "ledger.db"), "--account", account, *options]
+        arguments = [
+            "export",
+            "bill",
+            str(self.folder / "ledger.db"),
+            "--account",
+            account,
+            *options,
+        ]
         ran = CliRunner().invoke(cli, arguments, catch_exceptions=False)
         assert ran.exit_code == 0, ran.output
         return ran.output
@@ -124,6 +131,6 @@ def test_the_documentation_shows_this_table(november: Month) -> None:
 
 
 def test_a_month_that_is_none_is_refused(november: Month) -> None:
-    ran = CliRunner().invoke(cli, ["bill", "--account", "x", "--month", "2026-13"])
+    ran = CliRunner().invoke(cli, ["export", "bill", "--account", "x", "--month", "2026-13"])
     assert ran.exit_code == 2
     assert "2026-13" in ran.output

@@ -17,7 +17,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from costopt.cli.main import COMMANDS, cli
+from costopt.cli.groups import LazyGroup
+from costopt.cli.main import MOVED, SECTIONS, cli
 from costopt.domain.errors import CostoptError, GuardTrippedError, StaleDataError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from docs.generated.commands import commands
@@ -88,9 +89,12 @@ def test_reading_a_ledger_file_imports_no_sqlalchemy(tmp_path: Path, command: st
 
 def test_help_lists_every_command() -> None:
     reported = costopt("--help", env={"COLUMNS": "80"})
-    for name, entry in COMMANDS.items():
-        assert f"  {name} " in reported
-        assert entry.help in reported
+    headings = re.findall(r"^([A-Z][\w ]+):$", reported, flags=re.MULTILINE)
+    assert headings == ["Options", *SECTIONS]
+    for entries in SECTIONS.values():
+        for name, entry in entries.items():
+            assert f"  {name} " in reported
+            assert entry.help in reported
 
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
@@ -102,10 +106,19 @@ def test_every_command_and_option_has_help(path: str, command: click.Command) ->
 
 
 def test_the_list_tells_each_commands_first_sentence() -> None:
-    for path, command in commands():
-        name = path.removeprefix("costopt ")
-        if name in COMMANDS:
-            assert (command.help or "").startswith(COMMANDS[name].help), path
+    known = dict(commands())
+    for path, command in known.items():
+        for name, entry in command.entries.items() if isinstance(command, LazyGroup) else ():
+            assert (known[f"{path} {name}"].help or "").startswith(entry.help), name
+
+
+@pytest.mark.parametrize(("name", "now"), MOVED.items())
+def test_a_name_of_before_leads_to_the_command_of_today(name: str, now: str) -> None:
+    done = invoke(name, "anything")
+    assert done.exit_code == 2
+    assert f"use costopt {now}" in done.stderr
+    path = " ".join(["costopt", *(word for word in now.split() if not word.startswith("-"))])
+    assert path in dict(commands())
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest() -> None:

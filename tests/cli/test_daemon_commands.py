@@ -165,41 +165,41 @@ def test_a_job_is_steered(daemon: Served) -> None:
 
 
 def test_proposals_are_listed_approved_and_rejected(daemon: Served) -> None:
-    (row,) = json.loads(local(daemon, "approve", "-o", "json").stdout)["rows"]
+    (row,) = json.loads(local(daemon, "daemon", "approve", "-o", "json").stdout)["rows"]
     assert (row["id"], row["kind"], row["state"]) == ("p-1", "launch", "open")
     (known,) = daemon.service.proposals()
     daemon.registry.propose(replace(known, id="p-2"))
-    assert local(daemon, "approve", "p-1").exit_code == 0
-    assert local(daemon, "approve", "--reject", "p-2").exit_code == 0
+    assert local(daemon, "daemon", "approve", "p-1").exit_code == 0
+    assert local(daemon, "daemon", "approve", "--reject", "p-2").exit_code == 0
     states = [each.state for each in daemon.service.proposals()]
     assert states == [ProposalState.APPROVED, ProposalState.REJECTED]
-    assert local(daemon, "approve", "p-9").exit_code == 2
+    assert local(daemon, "daemon", "approve", "p-9").exit_code == 2
 
 
 def test_launches_are_halted_and_the_mode_is_set(daemon: Served) -> None:
-    assert local(daemon, "halt", "prices", "are", "odd").exit_code == 0
+    assert local(daemon, "daemon", "halt", "prices", "are", "odd").exit_code == 0
     halt = daemon.service.halted()
     assert halt is not None
     assert halt.reason == "prices are odd"
-    assert local(daemon, "unhalt").exit_code == 0
+    assert local(daemon, "daemon", "unhalt").exit_code == 0
     assert daemon.service.halted() is None
-    assert local(daemon, "mode").stdout == "observe\n"
-    assert local(daemon, "mode", "recommend").exit_code == 0
+    assert local(daemon, "daemon", "mode").stdout == "observe\n"
+    assert local(daemon, "daemon", "mode", "recommend").exit_code == 0
     assert daemon.service.mode() is Mode.RECOMMEND
 
 
 def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path) -> None:
-    token = local(daemon, "token", "add", "ci", "--scope", "submit").stdout.strip()
+    token = local(daemon, "daemon", "token", "add", "ci", "--scope", "submit").stdout.strip()
     assert remote(daemon, token, "list").exit_code == 0
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
     done = remote(daemon, None, "pause", "two", "--token-file", str(file))
     assert done.exit_code == 0, done.stderr
-    refused = remote(daemon, token, "halt")
+    refused = remote(daemon, token, "daemon", "halt")
     assert (api_status(refused), "admin" in refused.stderr) == (403, True)
-    (row,) = json.loads(local(daemon, "token", "list", "-o", "json").stdout)["rows"]
+    (row,) = json.loads(local(daemon, "daemon", "token", "list", "-o", "json").stdout)["rows"]
     assert (row["name"], row["scopes"]) == ("ci", ["submit"])
-    assert local(daemon, "token", "revoke", "ci").exit_code == 0
+    assert local(daemon, "daemon", "token", "revoke", "ci").exit_code == 0
     gone = remote(daemon, token, "list")
     assert api_status(gone) == 401
     assert token not in gone.stderr + gone.stdout
@@ -207,7 +207,7 @@ def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path)
 
 def test_a_token_of_a_tenant_lists_its_jobs_alone(daemon: Served) -> None:
     daemon.submit("mine", tenant="blue")
-    made = local(daemon, "token", "add", "ci", "--scope", "submit", "--tenant", "blue")
+    made = local(daemon, "daemon", "token", "add", "ci", "--scope", "submit", "--tenant", "blue")
     assert all(word in made.stderr for word in ("ci", "submit", "blue"))
     token = made.stdout.strip()
     assert (
@@ -302,7 +302,7 @@ def test_the_server_may_stand_in_the_config_file(daemon: Served, tmp_path: Path)
     token_file = tmp_path / "token"
     token_file.write_text(daemon.token(Scope.READ))
     config.write_text(f'server = "{daemon.url}"\ntoken_file = "{token_file}"\n')
-    done = CliRunner().invoke(cli, ["--config", str(config), "mode"])
+    done = CliRunner().invoke(cli, ["--config", str(config), "daemon", "mode"])
     assert (done.exit_code, done.stdout) == (0, "observe\n"), done.stderr
 
 

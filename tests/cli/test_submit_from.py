@@ -54,7 +54,7 @@ def deploy(store: ObjectStore, name: str, **changed: object) -> None:
 
 def submit_from(folder: Path, *arguments: str) -> Result:
     env = {"COSTOPT_SERVER": f"unix:{folder / 'daemon.sock'}", "COSTOPT_TOKEN": ""}
-    asked = ["submit-from", STORE, "--into", str(folder / "deployed"), *arguments]
+    asked = ["submit", "--from", STORE, "--into", str(folder / "deployed"), *arguments]
     return CliRunner().invoke(cli, asked, env=env)
 
 

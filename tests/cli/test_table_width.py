@@ -60,7 +60,7 @@ LOCAL = {
     "checkpoints verify": ("checkpoints verify checkpoints",),
     "catalog": ("catalog", "catalog --regions", "catalog --region northamerica-northeast1"),
     "market show": ("market show market.parquet",),
-    "workload show": ("workload show jobs.csv",),
+    "fleet workloads show": ("fleet workloads show jobs.csv",),
     "fleet replay": ("fleet replay --workload jobs.csv --cluster cluster.yaml",),
     "fleet size": ("fleet size --workload jobs.csv --cluster cluster.yaml --policy easy",),
     "carbon show": ("carbon show carbon.parquet",),
@@ -68,7 +68,12 @@ LOCAL = {
     "doctor": ("doctor",),
     "reconcile": ("reconcile --market market.parquet",),
 }  # fmt: skip
-OF_DAEMON = {"list": "list", "show": "show one", "approve": "approve", "token list": "token list"}
+OF_DAEMON = {
+    "list": "list",
+    "show": "show one",
+    "daemon approve": "daemon approve",
+    "daemon token list": "daemon token list",
+}
 
 
 def _lengthened(event: Event) -> Event:
@@ -135,7 +140,7 @@ def _assert_fits(text: str) -> None:
 def test_each_command_with_a_table_is_tried_here() -> None:
     assert isinstance(cli, click.Group)
     # test_carbon_now.py, test_array_run.py and test_bill.py hold the width of the other ones.
-    elsewhere = {"bill", "catalog update", "carbon now", "tasks"}
+    elsewhere = {"export bill", "catalog update", "carbon now", "tasks"}
     assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON, *elsewhere}
 
 

@@ -74,14 +74,14 @@ def test_a_corrupt_page_is_refused_with_advice_and_restored(tmp_path: Path) -> N
     with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
         backups.check()
     assert "2026-01-01 00:00 UTC" in str(caught.value.hint)
-    assert f"costopt restore --state-dir {tmp_path}" in str(caught.value.hint)
-    done = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
+    assert f"costopt daemon restore --state-dir {tmp_path}" in str(caught.value.hint)
+    done = CliRunner().invoke(cli, ["daemon", "restore", "--state-dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert re.search(r"\b5 .*events\b", done.output)
     assert numbers(tmp_path) == list(range(505))
     assert list(tmp_path.glob("ledger.sqlite.corrupt-*"))
     backups.check()
-    again = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
+    again = CliRunner().invoke(cli, ["daemon", "restore", "--state-dir", str(tmp_path)])
     assert again.exit_code == 0
     assert len(list(tmp_path.glob("ledger.sqlite.corrupt-*"))) == 1
 
@@ -97,7 +97,7 @@ def test_any_corrupt_page_is_found_or_harmless(tmp_path: Path, name: str) -> Non
         corrupt(tmp_path / name, page)
         with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
             backups.check()
-        assert "costopt restore" in str(caught.value.hint)
+        assert "costopt daemon restore" in str(caught.value.hint)
         (restored,) = backups.restore(AT + timedelta(seconds=page))
         assert restored.file.name == name
         assert numbers(tmp_path) == before
@@ -155,7 +155,7 @@ def test_without_a_backup_the_advice_is_to_save_what_is_left(tmp_path: Path) -> 
     corrupt(tmp_path / LEDGER, 4)
     with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:
         Backups(tmp_path, keep=3).check()
-    assert "costopt restore" not in str(caught.value.hint)
+    assert "costopt daemon restore" not in str(caught.value.hint)
     assert ".recover" in str(caught.value.hint)
 
 
@@ -251,9 +251,9 @@ def test_the_daemon_backs_up_and_refuses_a_corrupt_file(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert "is corrupt" in said
-    assert "costopt restore --state-dir" in said
+    assert "costopt daemon restore --state-dir" in said
     assert "Traceback" not in said
-    done = CliRunner().invoke(cli, ["restore", "--state-dir", str(place.state)])
+    done = CliRunner().invoke(cli, ["daemon", "restore", "--state-dir", str(place.state)])
     assert done.exit_code == 0, done.output
     with place.controlled() as process:
         wait_until(lambda: awaits_end(process), "start of the daemon")

@@ -34,7 +34,7 @@ def test_daemons_outlive_their_server_and_each_other(
     with place.controlled(*LEASE) as first:
         wait_until(lambda: bool(place.of("one", ev.TrainingStarted)), "training")
         with place.controlled(*LEASE, "--listen", "unix:second.sock") as second:
-            ask = ("-m", "costopt", "mode", "--server", "unix:second.sock")
+            ask = ("-m", "costopt", "daemon", "mode", "--server", "unix:second.sock")
             wait_until(
                 lambda: run(ask, tmp_path, variables(), PATIENCE_S).returncode == 0,
                 "an answer of the other",

@@ -261,7 +261,7 @@ def test_damaged_text_leads_to_restore_in_words(
     edit(path)
     with pytest.raises(LedgerError) as caught, open_ledger(path) as ledger:
         read(ledger)
-    assert "costopt restore" in str(caught.value.hint)
+    assert "costopt daemon restore" in str(caught.value.hint)
 
 
 def test_what_the_command_says_and_restores(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def test_what_the_command_says_and_restores(tmp_path: Path) -> None:
     _edit("UPDATE events SET body = replace(body, 'reason 2', 'reason 3') WHERE seq = 2")(path)
     said = CliRunner().invoke(cli, ["events", "a", "--state-dir", str(tmp_path)])
     assert said.exit_code != 0
-    assert "costopt restore" in said.output
-    done = CliRunner().invoke(cli, ["restore", "--state-dir", str(tmp_path)])
+    assert "costopt daemon restore" in said.output
+    done = CliRunner().invoke(cli, ["daemon", "restore", "--state-dir", str(tmp_path)])
     assert done.exit_code == 0, done.output
     with open_ledger(path) as ledger:
         reasons = [r.event.reason for r in ledger.events() if isinstance(r.event, RunStopped)]

@@ -55,7 +55,7 @@ def test_without_time_to_run_again_it_is_on_demand(cloud: BurstCloud) -> None:
 
 
 def test_a_program_that_slurm_runs_again_launches_nothing_twice(cloud: BurstCloud) -> None:
-    again = ("slurm", "resume", "c[3-4]", "--template", "node.yaml")
+    again = ("daemon", "slurm", "resume", "c[3-4]", "--template", "node.yaml")
     with cloud.daemon():
         for _ in range(2):
             done = cloud.costopt(*again)
@@ -67,7 +67,7 @@ def test_a_program_that_slurm_runs_again_launches_nothing_twice(cloud: BurstClou
         other = cloud.costopt(*again[:2], "c[2-3]", *again[3:])
         assert other.returncode == 0, other.stderr
         assert len(cloud.jobs()) == 2
-        assert cloud.costopt("slurm", "suspend", "c[2-3]").returncode == 0
+        assert cloud.costopt("daemon", "slurm", "suspend", "c[2-3]").returncode == 0
         until(cloud.all_released, PATIENCE_S)
 
 
@@ -79,12 +79,12 @@ def test_nodes_that_cannot_be_launched_are_down_with_the_reason_at_once(cloud: B
     assert cloud.slurm.job(first)["Restarts"] == "1"
     with cloud.daemon("--mode", "observe"):
         for arguments, reason in ((("c3",), "mode is observe"), (("c4",), "stopped all launches")):
-            done = cloud.costopt("slurm", "resume", *arguments, "--template", "node.yaml")
+            done = cloud.costopt("daemon", "slurm", "resume", *arguments, "--template", "node.yaml")
             assert done.returncode == 1
             assert reason in cloud.node(arguments[0])[1]
-            cloud.costopt("mode", "enforce")
-            cloud.costopt("halt", "a test")
-        cloud.costopt("unhalt")
+            cloud.costopt("daemon", "mode", "enforce")
+            cloud.costopt("daemon", "halt", "a test")
+        cloud.costopt("daemon", "unhalt")
         cloud.slurm.run("scontrol", "update", "nodename=c[1-4]", "state=power_down_force")
         cloud.slurm.run("scancel", str(first))
         until(lambda: cloud.node("c1")[0] == POWERED_DOWN)

@@ -51,7 +51,7 @@ from costopt.strategies import strategy_names
 from costopt.strategies.fault_isolation import FAILED
 from costopt.strategies.registry import strategy_parameters
 from costopt.strategies.shield import NO_PAUSE, SHIELD
-from docs.generated.commands import commands
+from docs.generated.commands import commands, env_prefix
 from tests.support import source_literals
 from tests.support.daemon_api import served
 from tests.support.golden import check, example
@@ -100,7 +100,7 @@ def test_command_line() -> None:
 
 def _parameters(path: str, command: click.Command) -> Iterator[tuple[str, str]]:
     """Flags, or an argument's place, with environment variable and choices."""
-    prefix = path.upper().replace(" ", "_").replace("-", "_")
+    prefix = env_prefix(path, command)
     for number, each in enumerate(command.params):
         words = "|".join(each.type.choices) if isinstance(each.type, click.Choice) else ""
         if not isinstance(each, click.Option):

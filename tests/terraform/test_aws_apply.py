@@ -265,13 +265,13 @@ def test_the_daemon_that_terraform_describes_runs_a_job(
     try:
         with deployed.started("daemon", role) as daemon:
             wait(Path(f"{deployed.folder}/run/costopt/daemon.sock").exists, "the socket")
-            wait(lambda: deployed.costopt("mode").returncode == 0, "an answer")
+            wait(lambda: deployed.costopt("daemon", "mode").returncode == 0, "an answer")
             wait(lambda: healthy(deployed), "the container's health check")
             assert ended(deployed, "jobs", role) == "tiny\n"
             assert ended(deployed, "jobs", role) == "", "handed in once"
             wait(lambda: bool(of(deployed, ev.DecisionMade)), "a decision")
             assert not deployed.cloud.alive(), "it observes"
-            assert deployed.costopt("mode", "enforce").returncode == 0
+            assert deployed.costopt("daemon", "mode", "enforce").returncode == 0
             wait(lambda: bool(of(deployed, ev.TrainingStarted)), "training")
             (node,) = deployed.cloud.alive()
             deployed.cloud.interrupt(node)

@@ -11,8 +11,8 @@ import click
 import pytest
 import yaml
 
-from costopt.cli.daemon import daemon
-from costopt.cli.jobs import submit_from
+from costopt.cli.daemon import run
+from costopt.cli.jobs import submit
 from costopt.controller.deployed_jobs import deployed_jobs
 from costopt.spec import load_account
 from costopt.store import open_store
@@ -93,10 +93,10 @@ def test_the_command_hands_jobs_in_and_becomes_the_daemon(
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "account.yaml").read_text() == on_vm["account_document"]
     assert (tmp_path / "account.yaml").stat().st_mode & 0o777 == 0o600
-    reported = understood(daemon, tmp_path / "called-daemon")
+    reported = understood(run, tmp_path / "called-daemon")
     assert (reported["mode"], reported["tick_s"]) == ("enforce", 60)
     assert reported["listen"] == "unix:/run/costopt/daemon.sock"
-    reported = understood(submit_from, tmp_path / "called-submit-from")
+    reported = understood(submit, tmp_path / "called-submit")
     assert (reported["store"], reported["into"]) == ("gs://runs/deployed", Path(DEPLOYED))
     assert reported["patience"] == 600
 
@@ -167,7 +167,7 @@ def test_the_password_is_fetched_and_in_no_address(with_postgres: dict[str, Any]
         "postgresql://costopt@10.0.0.3:5432/costopt?sslmode=require",
     ]
     assert "sixteen" not in str(with_postgres)
-    assert "submit-from" not in str(with_postgres["command"])
+    assert "submit --from" not in str(with_postgres["command"])
 
 
 def test_on_cloud_run_the_daemon_answers_in_the_network(

@@ -146,7 +146,7 @@ MISTAKES_IN_COMMANDS = {
     "list --server ftp://x": (
         "error: 'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST\n"
     ),
-    "backtest job.yaml": "error: Missing option '--market'.\n  → see costopt backtest --help\n",
+    "fleet replay": "error: Missing option '--workload'.\n  → see costopt fleet replay --help\n",
     "checkpoints verify nope.yaml": (
         "error: nope.yaml: there is no such file or folder\n  → check the path\n"
     ),
@@ -224,7 +224,7 @@ MISTAKES_IN_CALLS = {
         "token 'x' cannot have the scope admin and be bound to tenant 'blue'\n"
         "  → grant it the scope read or submit"
     ),
-    "unknown token": "there is no token 'nope'\n  → see `costopt token list`",
+    "unknown token": "there is no token 'nope'\n  → see `costopt daemon token list`",
 }
 
 

@@ -121,7 +121,7 @@ async def authenticate(
         raise HttpProblemError(
             403,
             f"token {caller.name!r} may not do this: it needs the scope {scope.value}",
-            hint="ask an admin for another token: costopt token add",
+            hint="ask an admin for another token: costopt daemon token add",
         )
     if caller.tenant is not None and not by_tenants:
         raise HttpProblemError(

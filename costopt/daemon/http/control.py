@@ -174,7 +174,9 @@ def revoke_token(token: TokenName, call: Call) -> dict[str, Any]:
     """Revoke a token."""
     known = call.context.tokens
     if not any(each.name == token for each in known.tokens()):
-        raise HttpProblemError(404, f"there is no token {token!r}", hint="see `costopt token list`")
+        raise HttpProblemError(
+            404, f"there is no token {token!r}", hint="see `costopt daemon token list`"
+        )
     known.revoke(token, call.caller.name, call.context.clock.now())
     return {"name": token}
 
@@ -182,7 +184,7 @@ def revoke_token(token: TokenName, call: Call) -> dict[str, Any]:
 def _check_proposal(proposal_id: str, call: ApiCall) -> None:
     if not any(each.id == proposal_id for each in call.service.proposals()):
         raise HttpProblemError(
-            404, f"there is no proposal {proposal_id!r}", hint="see `costopt approve`"
+            404, f"there is no proposal {proposal_id!r}", hint="see `costopt daemon approve`"
         )
 
 

@@ -181,7 +181,7 @@ def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
             _grid(
                 "open", "Open", make_columns(*ASKED), [_row(p) for p in waiting],
                 "No open proposals.",
-                "costopt approve PROPOSAL executes one; with --reject it declines it.",
+                "costopt daemon approve PROPOSAL executes one; with --reject it declines it.",
             ),
             _grid(
                 "answered", "Answered",
@@ -205,7 +205,7 @@ def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
 def _lead(mode: Mode, waiting: int) -> str:
     match mode:
         case Mode.RECOMMEND:
-            return f"{waiting} open; answer with costopt approve or the API."
+            return f"{waiting} open; answer with costopt daemon approve or the API."
         case Mode.ENFORCE:
             return "In enforce mode the daemon acts without asking."
         case Mode.OBSERVE:

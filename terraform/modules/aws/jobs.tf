@@ -1,4 +1,4 @@
-# Jobs from files, as costopt submit-from takes them. They lie beside the store, where nodes cannot
+# Jobs from files, as costopt submit --from takes them. They lie beside the store, where nodes cannot
 # change them.
 
 locals {
@@ -26,7 +26,7 @@ locals {
     }
   ]...)
 
-  submit_jobs = ["costopt", "submit-from", "s3://${aws_s3_bucket.store.bucket}/${local.deployed}", "--into", "${local.state_dir}/${local.deployed}"]
+  submit_jobs = ["costopt", "submit", "--from", "s3://${aws_s3_bucket.store.bucket}/${local.deployed}", "--into", "${local.state_dir}/${local.deployed}"]
 }
 
 resource "aws_s3_object" "job" {

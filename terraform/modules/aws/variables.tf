@@ -31,7 +31,7 @@ variable "image" {
 }
 
 variable "mode" {
-  description = "The daemon's mode at its first start: observe (plans, does nothing), recommend (asks) or enforce (launches and ends nodes). Later changes are made with costopt mode."
+  description = "The daemon's mode at its first start: observe (plans, does nothing), recommend (asks) or enforce (launches and ends nodes). Later changes are made with costopt daemon mode."
   type        = string
   default     = "observe"
 

@@ -1,4 +1,4 @@
-# Jobs from files, as costopt submit-from takes them. They lie beside the store, where nodes cannot
+# Jobs from files, as costopt submit --from takes them. They lie beside the store, where nodes cannot
 # change them.
 
 locals {
@@ -28,7 +28,7 @@ locals {
 
   # It waits for the daemon beside which it is started.
   submit_jobs = length(var.jobs) == 0 ? [] : [
-    "{ costopt submit-from gs://${google_storage_bucket.store.name}/${local.deployed} --into ${local.state_dir}/${local.deployed} --patience 10m & }"
+    "{ costopt submit --from gs://${google_storage_bucket.store.name}/${local.deployed} --into ${local.state_dir}/${local.deployed} --patience 10m & }"
   ]
 }
 

@@ -76,7 +76,7 @@ class BurstCloud:
 
     def costopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of costopt against the daemon; ``health`` asks whether it answers."""
-        words = ("mode",) if arguments == ("health",) else arguments
+        words = ("daemon", "mode") if arguments == ("health",) else arguments
         return subprocess.run(
             [sys.executable, "-m", "costopt", *words, "--server", self.server],
             env=variables(**self.slurm.environment),
@@ -130,7 +130,7 @@ class BurstCloud:
 def program(folder: Path, name: str, *arguments: str) -> Path:
     """Write the script that Slurm starts: it runs without PATH."""
     path = folder / name
-    words = (sys.executable, "-m", "costopt", "slurm", *arguments)
+    words = (sys.executable, "-m", "costopt", "daemon", "slurm", *arguments)
     path.write_text(f'#!/bin/sh\nexec >>{folder}/slurm.log 2>&1\nexec {" ".join(words)} "$1"\n')
     path.chmod(0o755)
     return path

@@ -1,4 +1,4 @@
-"""Which gangs `costopt slurm resume` releases where others hold nodes that Slurm asks for."""
+"""Which gangs `costopt daemon slurm resume` releases where others hold nodes that Slurm needs."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
-from costopt.cli.main import cli
 from costopt.market.history_file import write_history
+from docs.generated.commands import commands
 from tests.support.live_run import CALM, PATIENCE_S, UNINTERRUPTIBLE, history, wait_until
 from tests.support.node_folder import ROOT
 from tests.support.reserved_port import reserved_port
@@ -143,7 +143,8 @@ def test_what_it_starts_is_a_command_that_takes_its_environment() -> None:
     (entry,), (command,) = instructions("ENTRYPOINT"), instructions("CMD")
     assert json.loads(entry) == ["costopt"]
     name, *arguments = json.loads(command)
-    daemon: Any = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert name == "daemon"
+    daemon: Any = dict(commands())["costopt daemon run"]
     with daemon.make_context(name, list(arguments), auto_envvar_prefix=None) as context:
         assert context.params["mode"] == "observe", "it acts only where it is told to"
     options = {each.name for each in daemon.params}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.cli.main import cli
+from docs.generated.commands import commands
 from tests.support.node_folder import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "costopt.service"
@@ -64,9 +64,7 @@ def test_it_starts_the_daemon_with_options_that_exist() -> None:
     said = settings()
     program, name, *arguments = said["ExecStart"][0].split()
     assert (Path(program).name, name, arguments) == ("costopt", "daemon", [])
-    daemon = cli.get_command(None, name)  # type: ignore[arg-type]
-    assert daemon is not None
-    options = {each.name for each in daemon.params}
+    options = {each.name for each in dict(commands())["costopt daemon run"].params}
     named = re.findall(r"COSTOPT_DAEMON_(\w+)", UNIT.read_text("utf-8"))
     assert {each.lower() for each in named} <= options
     state = f"/var/lib/{said['StateDirectory'][0]}"

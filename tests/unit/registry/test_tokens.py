@@ -154,4 +154,4 @@ def test_places_that_hold_no_registry_are_refused_with_advice(tmp_path: Path) ->
         open_registry(path) as registry,
     ):
         registry.tokens.tokens()
-    assert "costopt restore" in str(caught.value.hint)
+    assert "costopt daemon restore" in str(caught.value.hint)

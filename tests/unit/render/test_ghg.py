@@ -155,8 +155,8 @@ def test_unknown_power_and_making_stay_unknown() -> None:
     assert ",,," in to_csv(table)
 
 
-def report(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, ["report", *map(str, arguments)])
+def export(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["export", "ghg", *map(str, arguments)])
 
 
 def test_the_command_writes_csv_json_and_a_page(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_the_command_writes_csv_json_and_a_page(tmp_path: Path) -> None:
         "  - {name: wind, provider: aws, gco2e_per_kwh: 12}\n",
         encoding="utf-8",
     )
-    common = ("--state-dir", tmp_path, "--format", "ghg", "--account", tmp_path / "account.yaml")
+    common = ("--state-dir", tmp_path, "--account", tmp_path / "account.yaml")
     for name in ("ghg.csv", "ghg.json", "ghg.html"):
-        done = report(*common, "--to", tmp_path / name)
+        done = export(*common, "--out", tmp_path / name)
         assert done.exit_code == 0, done.output
     with (tmp_path / "ghg.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
@@ -180,6 +180,5 @@ def test_the_command_writes_csv_json_and_a_page(tmp_path: Path) -> None:
     ]
     page = (tmp_path / "ghg.html").read_text(encoding="utf-8")
     assert "scope 3, category 1" in page
-    assert report("--state-dir", tmp_path).exit_code == 2
-    assert report("--state-dir", tmp_path, "--format", "ghg", "other").exit_code == 1
-    assert report(*common, "--to", tmp_path / "no" / "x.csv").exit_code != 0
+    assert export("other", "--state-dir", tmp_path).exit_code == 1
+    assert export(*common, "--out", tmp_path / "no" / "x.csv").exit_code != 0

@@ -74,11 +74,11 @@ def test_a_window_knows_only_what_had_ended(workload: Workload) -> None:
 def test_import_and_show(tmp_path: Path) -> None:
     record, out = tmp_path / "record.csv", tmp_path / "jobs.parquet"
     record.write_text(ROWS + "d,vision,,0,-1,4,,,no,1,\n")
-    arguments = ["workload", "import", str(record), "--format", "csv", "--out", str(out)]
+    arguments = ["fleet", "workloads", "import", str(record), "--format", "csv", "--out", str(out)]
     done = CliRunner().invoke(cli, [*arguments, "--start", "2026-03-01T00:00:00Z"])
     assert done.exit_code == 0
     assert "column duration_s: is negative (line 5)" in done.stderr
-    shown = CliRunner().invoke(cli, ["workload", "show", str(out), "-o", "json"])
+    shown = CliRunner().invoke(cli, ["fleet", "workloads", "show", str(out), "-o", "json"])
     document = json.loads(shown.stdout)
     assert [(row["name"], row["jobs"]) for row in document["rows"]] == [
         ("vision", 2), ("speech", 1), ("all", 3)
