@@ -24,6 +24,7 @@ from costopt.catalog import load_catalog
 from costopt.controller.site import LiveSite, connect_virtual_provider
 from costopt.controller.state_dir import LEDGER
 from costopt.daemon.daemon import Daemon
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.serve import GC_THRESHOLD
 from costopt.daemon.settings import DaemonSettings
 from costopt.domain.account import Account, AccountGuards, Tenant
@@ -88,7 +89,7 @@ def _ticks(daemon: Daemon, clock: VirtualClock, kind: str, jobs: int) -> Iterato
         worked.append(time.process_time() - worked_s)
         daemon.readiness.prepare()
         clock.sleep(TICK_S)
-    nodes = len(daemon.service.fleet().nodes)
+    nodes = len(TenantReader(daemon.service).fleet().nodes)
     name = f"{jobs:,} {kind}jobs, {nodes:,} nodes"
     yield f"{name}: first tick, reads every job", took[0], "s"
     yield f"{name}: first tick, processor time", worked[0], "s"
@@ -105,7 +106,7 @@ def _ticks(daemon: Daemon, clock: VirtualClock, kind: str, jobs: int) -> Iterato
     yield f"{name}: the same, processor time", max(stormy_work), "s"
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield f"{name}: peak memory", peak_kib / 1024**2, "GiB"
-    yield f"{name}: events per tick", sum(1 for _ in daemon.service.events(limit=10**9)) / TICKS, ""
+    yield f"{name}: events per tick", sum(1 for _ in daemon.service.ledger.events()) / TICKS, ""
 
 
 def _is_calm(tick: int) -> bool:

@@ -22,6 +22,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
+from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, Health, JobMetrics, MetricsSnapshot
 from costopt.domain.control import Mode
@@ -308,11 +310,11 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[MetricFamily]:
         """Return every metric of the table, with its help."""
-        seen = self._service.metrics_snapshot()
+        seen = collect_metrics(self._service)
         scrape = Scrape(
             seen=seen,
             shown=tuple(job for job in seen.jobs if _has_series(job, seen.now)),
-            health=self._service.health(),
+            health=TenantReader(self._service).health(),
             http_requests=self._http.requests(),
             http_seconds=self._http.seconds(),
             deliveries={} if self._hooks is None else self._hooks.deliveries(),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from costopt import __version__
+from costopt.daemon.reader import TenantReader
+from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import (
     JobMetrics,
     JobStatus,
@@ -14,32 +15,25 @@ from costopt.daemon.shared_state import (
     SharedState,
     TickSnapshot,
 )
-from costopt.domain.control import Mode
+from costopt.domain.control import ProposalState
 
 
-def collect_metrics(
-    board: SharedState,
-    statuses: Sequence[JobStatus],
-    market: MarketView,
-    *,
-    mode: Mode,
-    halted: bool,
-    open_proposals: int,
-) -> MetricsSnapshot:
-    """Return all metrics, as of the last tick."""
-    seen = board.snapshot
+def collect_metrics(service: DaemonService) -> MetricsSnapshot:
+    """Return all metrics, as of the last tick. Raise LedgerError."""
+    reader, board = TenantReader(service), service.board
+    statuses, seen = reader.jobs(), board.snapshot
     return MetricsSnapshot(
         now=seen.now,
         version=__version__,
-        mode=mode,
-        halted=halted,
+        mode=service.mode(),
+        halted=service.registry.halted() is not None,
         leads=board.leads,
         jobs=tuple(_figures(s, seen) for s in statuses),
         launches={
             "ok": sum(s.summary.launches for s in statuses),
             "failed": sum(s.summary.failed_launches for s in statuses),
         },
-        price_age_s=_price_ages(market),
+        price_age_s=_price_ages(reader.market()),
         list_age_s=_list_ages(board, datetime.now(UTC)),
         carbon_age_s=dict(board.carbon_ages_s),
         orphans=len(board.orphans),
@@ -47,7 +41,7 @@ def collect_metrics(
         tick_sum_s=board.tick_sum_s,
         tick_buckets=board.tick_buckets(),
         task_runs=board.task_runs(),
-        open_proposals=open_proposals,
+        open_proposals=len(reader.proposals([ProposalState.OPEN])),
         budgets=seen.budgets,
     )
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costopt.daemon.service import DaemonService
+from costopt.daemon.shared_state import JobStatus
+from costopt.domain.events import GangFormed
 from costopt.protocol.node_commands import CommandBox, CommandResult, ExecRequest, choose_node
 
 
@@ -29,19 +31,23 @@ class CommandState:
 
 
 def post_command(
-    service: DaemonService, job: str, node_id: str | None, command: Sequence[str], timeout_s: float
+    service: DaemonService,
+    status: JobStatus,
+    node_id: str | None,
+    command: Sequence[str],
+    timeout_s: float,
 ) -> PostedCommand:
     """Have a living node of the job run a command; by default rank 0 of its newest gang if it
     lives, else the first that does. Raise SpecError where there is none."""
-    living = [node.node_id for node in service.job(job).nodes]
-    chosen = choose_node(job, living, service.newest_gang(job), node_id)
+    job, living = status.submission.name, [node.node_id for node in status.nodes]
+    gang = next((gang.node_ids for _, gang in service.ledger.newest(GangFormed, job)), ())
+    chosen = choose_node(job, living, gang, node_id)
     posted = ExecRequest.new(command, timeout_s)
-    CommandBox(service.node_store, job).post(chosen, posted)
+    CommandBox(service.logs.store, job).post(chosen, posted)
     return PostedCommand(job, chosen, posted.id)
 
 
 def read_command(service: DaemonService, job: str, node_id: str, command_id: str) -> CommandState:
-    """Return how far a command is. Raise SpecError where there is no such job."""
-    service.job(job)
-    result = CommandBox(service.node_store, job).result(node_id, command_id)
+    """Return how far a command is."""
+    result = CommandBox(service.logs.store, job).result(node_id, command_id)
     return CommandState(job, node_id, command_id, result)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from threading import Thread
 
 from costopt.daemon.alert_kinds import AlertKind
@@ -25,6 +26,7 @@ from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
 from costopt.daemon.webhooks import Webhooks
 from costopt.domain import events as ev
 from costopt.domain.errors import CostoptError
+from costopt.domain.ports import EventIndex
 from costopt.formatting import minute_text, usd_text
 from costopt.ledger.summary import JobState, JobSummary
 
@@ -79,10 +81,10 @@ class _Task:
 
 def _tasks(service: DaemonService, after: int, voice: NotificationConfig) -> Iterator[_Task]:
     if voice.events:
-        yield _Task("events", EVENTS_EVERY_S, EventLogWriter(service, after).follow)
+        yield _Task("events", EVENTS_EVERY_S, EventLogWriter(service.ledger, after).follow)
     if (hooks := voice.webhooks) is not None:
         for line in hooks.lines:
-            deliver = partial(hooks.deliver, line, service.alerts)
+            deliver = partial(hooks.deliver, line, service.board.alerts)
             yield _Task(f"webhook {line.hook.name}", WEBHOOKS_EVERY_S, deliver)
 
 
@@ -122,14 +124,14 @@ events_log = logging.getLogger("costopt.events")
 class EventLogWriter:
     """Logs the ledger's events that follow number ``after``; used by one thread at a time."""
 
-    def __init__(self, service: DaemonService, after: int = 0) -> None:
-        self._service = service
+    def __init__(self, ledger: EventIndex, after: int = 0) -> None:
+        self._ledger = ledger
         self._after = after
         self._decisions: dict[str, str] = {}
 
     def follow(self) -> None:
         """Log the new events, those that are read together by their time. Raise LedgerError."""
-        while events := self._service.events(None, self._after, MAX_BATCH):
+        while events := list(islice(self._ledger.events(None, self._after), MAX_BATCH)):
             news = [(each, self._followed(each.event)) for each in events]
             for recorded, decision_id in sorted(news, key=lambda each: each[0].event.at):
                 _write(recorded.seq, recorded.event, decision_id)

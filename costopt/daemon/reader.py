@@ -1,16 +1,19 @@
-"""The part of the daemon that a reader may see: everything, or one tenant's part."""
+"""What a caller may see of the daemon: everything, or one tenant's part.
+
+Queries are answered from the last tick, from the registry or from the ledger.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
 
+from costopt.controller.node_logs import TaskLog, logged_node
 from costopt.daemon.cost_history import CostHistory
-from costopt.daemon.recurring_jobs import Occurrence
-from costopt.daemon.service import DaemonService, unknown_decision_error, unknown_job_error
+from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
+from costopt.daemon.service import DaemonService, unknown_job_error
 from costopt.daemon.shared_state import (
     Alert,
     BudgetUse,
@@ -18,11 +21,20 @@ from costopt.daemon.shared_state import (
     FleetView,
     Health,
     JobStatus,
+    MarketRow,
     MarketView,
 )
 from costopt.domain.account import Tenant
-from costopt.domain.control import Mode, Proposal, ProposalState
+from costopt.domain.control import DesiredState, Proposal, ProposalState, Submission
+from costopt.domain.errors import SpecError
+from costopt.domain.events import DecisionMade
 from costopt.domain.ports import RecordedEvent
+from costopt.ledger.job_account import JobAccount
+from costopt.protocol.node_logs import LogChunk
+
+MAX_MISSED_TICKS = 5.0
+"""A daemon whose last tick is older than this many tick intervals is not alive."""
+FIRST_TICK_S = 60.0
 
 
 class TenantReader:
@@ -35,111 +47,165 @@ class TenantReader:
 
     def __init__(self, service: DaemonService, tenant: str | None = None) -> None:
         self._service = service
-        self._tenant = tenant
-
-    @property
-    def tenant(self) -> str | None:
-        """Return the tenant whose part is shown, None if all are."""
-        return self._tenant
+        self._board = service.board
+        self._registry = service.registry
+        self._ledger = service.ledger
+        self.tenant = tenant
 
     @property
     def whole(self) -> DaemonService | None:
         """Return the daemon with all tenants' data, or None if the caller may not see them."""
-        return self._service if self._tenant is None else None
+        return self._service if self.tenant is None else None
 
     def jobs(self) -> tuple[JobStatus, ...]:
-        """Return the caller's jobs, in the order of submission."""
-        return self._service.jobs(self._tenant)
-
-    def upcoming(self, limit: int) -> tuple[Occurrence, ...]:
-        """Return the next occurrences of the caller's recurring jobs, the earliest first."""
-        return self._service.upcoming(limit, self._tenant)
+        """Return every job that the caller's tenant ever submitted, in the order of submission."""
+        return tuple(map(self._status, self._registry.submissions(tenant=self.tenant)))
 
     def job(self, name: str) -> JobStatus:
         """Return one of the caller's jobs. Raise SpecError if none has that name."""
-        if not self._sees_job(name):
+        submission = self._registry.submission(name) if self._sees_job(name) else None
+        if submission is None:
             raise unknown_job_error(name)
-        return self._service.job(name)
+        return self._status(submission)
+
+    def upcoming(self, limit: int) -> tuple[Occurrence, ...]:
+        """Return the next occurrences of the caller's recurring jobs, the earliest first."""
+        submissions = self._registry.submissions([DesiredState.RUN], self.tenant)
+        return upcoming_occurrences(submissions, self._service.clock.now(), limit)
 
     def events(self, job: str, after: int = 0, limit: int = 1000) -> tuple[RecordedEvent, ...]:
         """Return at most ``limit`` events of a job after number ``after``. Raise SpecError."""
         self.job(job)
-        return self._service.events(job, after, limit)
+        return tuple(islice(self._ledger.events(job, after), limit))
 
-    def decisions(self, job: str | None = None, limit: int = 100) -> tuple[DecisionRow, ...]:
-        """Return the first so many of ``each_decision``. Raise SpecError."""
-        return tuple(islice(self.each_decision(job), limit))
-
-    def each_decision(self, job: str | None = None) -> Iterator[DecisionRow]:
-        """Return the decisions of a job, or the last of each job; the newest first.
+    def decisions(self, job: str | None = None) -> Iterator[DecisionRow]:
+        """Return the decisions of a job, newest first; without a job the last one of each.
 
         Raise SpecError if there is no such job.
         """
         if job is not None:
             self.job(job)
-        rows = self._service.each_decision(job)
-        return (row for row in rows if self._sees_job(row.decision.job))
+            return (DecisionRow(*made) for made in self._ledger.newest(DecisionMade, job))
+        # The ledger may hold jobs that were never submitted to a daemon.
+        last = self._ledger.last_of_each(DecisionMade)
+        return (DecisionRow(seq, made) for seq, made in last if made.job in self._names)
 
     def decision(self, decision_id: str) -> DecisionRow:
         """Return one decision with its reasons. Raise SpecError if none has that id."""
         job = decision_id.rpartition("-d")[0]
-        if not self._sees_job(job):
-            raise unknown_decision_error(decision_id)
-        return self._service.decision(decision_id)
+        for seq, decision in self._ledger.newest(DecisionMade, job) if self._sees_job(job) else ():
+            if decision.decision_id == decision_id:
+                return DecisionRow(seq, decision)
+        raise SpecError(f"there is no decision {decision_id!r}", hint="list those of its job")
 
     def fleet(self) -> FleetView:
         """Return the caller's living nodes at the last tick; orphans, which belong to no tenant,
         only to a caller who sees all tenants."""
-        fleet = self._service.fleet()
-        if self._tenant is None:
-            return fleet
-        nodes = tuple(node for node in fleet.nodes if self._sees(node.tenant))
+        seen, service = self._board.snapshot, self._service
+        nodes = tuple(node for node in seen.nodes if self._sees(node.tenant))
         usd = sum(node.usd_per_hour for node in nodes)
-        return replace(fleet, nodes=nodes, usd_per_hour=usd, orphans=())
+        orphans = self._board.orphans if self.tenant is None else ()
+        return FleetView(
+            seen.now, nodes, usd, service.mode(), self._registry.halted(), orphans
+        )  # fmt: skip
 
     def budgets(self) -> tuple[BudgetUse, ...]:
-        """Return the tenant's spent and limited dollars; those of the account, and of every tenant,
-        only to a caller who sees all tenants."""
-        every = self._service.budgets()
-        return tuple(use for use in every if self._tenant in (None, use.tenant))
+        """Return what was spent of each limit on dollars, as of the last tick: the tenant's; those
+        of the account, and of every tenant, only to a caller who sees all tenants."""
+        every = self._board.snapshot.budgets
+        return tuple(use for use in every if self.tenant in (None, use.tenant))
 
     def cost_history(self, statuses: Iterable[JobStatus], since: datetime) -> CostHistory:
         """Return what the caller's jobs among ``statuses`` cost per day, but for those that were
         over before ``since``."""
         own = (s for s in statuses if self._sees_job(s.submission.name))
-        return self._service.cost_history(own, since)
+        return self._service.costs.read(own, since)
 
     def market(self) -> MarketView:
-        """Return the providers' offers, which every caller may see."""
-        return self._service.market()
+        """Return the providers' offers at the last tick, which every caller may see."""
+        seen = self._board.snapshot
+        rows = []
+        for offer in seen.offers:
+            price = offer.price_usd_per_hour
+            rows.append(MarketRow(offer, None if price is None else price.age_s(seen.now)))
+        return MarketView(seen.now, tuple(rows), dict(seen.silent))
+
+    def logs(self, job: str, node_id: str | None = None, after: int = 0) -> LogChunk:
+        """Return a node's log from byte ``after`` on; without a node, that of the newest gang's
+        first.
+
+        Raise SpecError if there is no such job, node or log.
+        """
+        self.job(job)
+        return self._service.logs.read(job, logged_node(self._ledger, job, node_id), after)
+
+    def task_log(self, job: str, task: int) -> TaskLog:
+        """Return what an array's task printed. Raise SpecError if it has no log so far."""
+        self.job(job)
+        return self._service.logs.read_task(job, task)
 
     def alerts(self, after: int = 0) -> tuple[Alert, ...]:
-        """Return alerts, oldest first; those of no job only to a caller who sees all tenants."""
-        return tuple(a for a in self._service.alerts(after) if self._sees_job(a.job))
+        """Return the alerts with a number above ``after``, oldest first; those of no job only to a
+        caller who sees all tenants."""
+        return tuple(each for each in self._board.alerts(after) if self._sees_job(each.job))
 
     def proposals(self, states: Iterable[ProposalState] = ()) -> tuple[Proposal, ...]:
         """Return the daemon's proposals in these states, or all if none is named."""
-        return tuple(p for p in self._service.proposals(states) if self._sees_job(p.job))
+        every = self._registry.proposals(tuple(states))
+        return tuple(each for each in every if self._sees_job(each.job))
 
     def tenants(self) -> tuple[Tenant, ...]:
         """Return the tenants that the account names, by name."""
-        tenants = self._service.account_limits().tenants
+        tenants = self._service.account.tenants
         return tuple(tenants[name] for name in sorted(tenants) if self._sees(name))
 
     def health(self) -> Health:
-        """Return whether the loop runs; why a tick failed only to a caller who sees all tenants."""
-        return self._service.health(of_all=self._tenant is None)
+        """Return whether the loop runs and whether the daemon can do its work. The reason why a
+        tick failed, which may name any job, only to a caller who sees all tenants."""
+        board, max_age_s = self._board, _max_tick_age_s(self._service)
+        age_s, alive = board.tick_age_s, board.has_ended_tick and is_alive(self._service)
+        succeeds = age_s is not None and age_s <= max_age_s
+        problems = [] if succeeds else ["no tick has succeeded for a while"]
+        if board.tick_failure:
+            problems.append(board.tick_failure if self.tenant is None else "the last tick failed")
+        silent = board.snapshot.silent
+        problems += [f"{name} does not answer: {why}" for name, why in silent.items()]
+        if not board.leads:
+            problems.append("another daemon leads; this one stands by")
+        ready = alive and succeeds and board.leads and not board.tick_failure
+        return Health(alive, ready, tuple(problems), board.ticked_at, age_s, board.leads)
 
-    def mode(self) -> Mode:
-        """Return the daemon's mode."""
-        return self._service.mode()
+    def _status(self, submission: Submission) -> JobStatus:
+        seen, name = self._board.snapshot, submission.name
+        upcoming = upcoming_occurrences([submission], seen.now, 1)
+        return JobStatus(
+            submission,
+            # No tick has seen it yet where there is no summary.
+            seen.summaries.get(name) or JobAccount(name).summary(seen.now),
+            seen.held.get(name, ""),
+            seen.slacks.get(name),
+            seen.decisions.get(name),
+            seen.nodes_of.get(name, ()),
+            upcoming[0].at if upcoming else None,
+            self._board.forecasts.get(name),
+        )
 
     def _sees(self, tenant: str) -> bool:
-        return self._tenant in (None, tenant)
+        return self.tenant in (None, tenant)
 
     def _sees_job(self, name: str) -> bool:
-        return self._tenant is None or name in self._names
+        return self.tenant is None or name in self._names
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        return frozenset(status.submission.name for status in self.jobs())
+        return frozenset(each.name for each in self._registry.submissions(tenant=self.tenant))
+
+
+def is_alive(service: DaemonService) -> bool:
+    """Return whether ticks come to an end, though they may fail; the first one may be under way."""
+    return service.board.loop_age_s <= _max_tick_age_s(service)
+
+
+def _max_tick_age_s(service: DaemonService) -> float:
+    interval_s = service.settings.tick_s / getattr(service.clock, "speed", 1.0)
+    return FIRST_TICK_S + MAX_MISSED_TICKS * interval_s

@@ -16,6 +16,7 @@ from costopt.daemon.clock_watch import ClockWatch
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
+from costopt.daemon.reader import is_alive
 from costopt.daemon.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.service_manager import STDERR, ServiceManager
 from costopt.daemon.settings import DaemonSettings
@@ -88,7 +89,7 @@ def serve(
         manager.report_ready()
         held.callback(manager.report_stopping)
         while not ended.wait(POLL_S):
-            if daemon.service.is_alive():
+            if is_alive(daemon.service):
                 manager.report_alive()
             if jump_s := clock_watch.poll():
                 daemon.observe_jump(jump_s, schedule)

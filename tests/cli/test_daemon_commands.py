@@ -18,6 +18,7 @@ from costopt.agent.node_commands import ExecRunner
 from costopt.cli.connection import connect
 from costopt.cli.main import cli
 from costopt.client.client import ApiError, DaemonUnreachableError
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.control import DesiredState, Mode, ProposalState, Scope
 from costopt.protocol.node_commands import CommandBox, CommandResult
@@ -158,31 +159,31 @@ def test_a_job_is_steered(daemon: Served) -> None:
     ):
         done = local(daemon, verb, "one")
         assert (done.exit_code, done.stdout) == (0, ""), done.stderr
-        assert daemon.service.job("one").submission.desired_state is intent
+        assert TenantReader(daemon.service).job("one").submission.desired_state is intent
     assert local(daemon, "reprioritize", "two", "-7").exit_code == 0
-    assert daemon.service.job("two").submission.priority == -7
+    assert TenantReader(daemon.service).job("two").submission.priority == -7
     assert local(daemon, "resume", "one").exit_code == 2
 
 
 def test_proposals_are_listed_approved_and_rejected(daemon: Served) -> None:
     (row,) = json.loads(local(daemon, "daemon", "approve", "-o", "json").stdout)["rows"]
     assert (row["id"], row["kind"], row["state"]) == ("p-1", "launch", "open")
-    (known,) = daemon.service.proposals()
+    (known,) = TenantReader(daemon.service).proposals()
     daemon.registry.propose(replace(known, id="p-2"))
     assert local(daemon, "daemon", "approve", "p-1").exit_code == 0
     assert local(daemon, "daemon", "approve", "--reject", "p-2").exit_code == 0
-    states = [each.state for each in daemon.service.proposals()]
+    states = [each.state for each in TenantReader(daemon.service).proposals()]
     assert states == [ProposalState.APPROVED, ProposalState.REJECTED]
     assert local(daemon, "daemon", "approve", "p-9").exit_code == 2
 
 
 def test_launches_are_halted_and_the_mode_is_set(daemon: Served) -> None:
     assert local(daemon, "daemon", "halt", "prices", "are", "odd").exit_code == 0
-    halt = daemon.service.halted()
+    halt = daemon.service.registry.halted()
     assert halt is not None
     assert halt.reason == "prices are odd"
     assert local(daemon, "daemon", "unhalt").exit_code == 0
-    assert daemon.service.halted() is None
+    assert daemon.service.registry.halted() is None
     assert local(daemon, "daemon", "mode").stdout == "observe\n"
     assert local(daemon, "daemon", "mode", "recommend").exit_code == 0
     assert daemon.service.mode() is Mode.RECOMMEND
@@ -341,7 +342,7 @@ def sbatch_script(folder: Path, *options: str) -> Path:
 
 
 def names(daemon: Served) -> list[str]:
-    return [status.submission.name for status in daemon.service.jobs()]
+    return [status.submission.name for status in TenantReader(daemon.service).jobs()]
 
 
 def test_an_sbatch_script_is_shown_and_submitted_only_with_apply(
@@ -355,7 +356,7 @@ def test_an_sbatch_script_is_shown_and_submitted_only_with_apply(
     assert "tune" not in names(daemon)
     taken = local(daemon, "submit", "--from-sbatch", str(path), "--apply", "--anyway")
     assert taken.exit_code == 0, taken.stderr
-    status = daemon.service.job("tune")
+    status = TenantReader(daemon.service).job("tune")
     assert status.submission.job_document == shown.stdout
     assert status.submission.workdir == str(tmp_path)
 

@@ -13,6 +13,7 @@ import pytest
 
 from costopt.daemon import job_sync
 from costopt.daemon.admission import AdmittedJob, load_submission
+from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched, SignalStale, WorkLost
@@ -76,7 +77,7 @@ def test_a_store_that_refuses_one_job(
         scene.go(8)
         reported = [e for e in scene.events(SignalStale) if e.message == f"no permission to {call}"]
         assert len(reported) == (0 if call == "form_gang" and not restarted else 1)
-        alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts()]
+        alerts = [(a.job, a.kind) for a in scene.reader.alerts()]
         assert alerts == ([("one", "trouble")] if reported else [])
         assert (scene.job().blocked_by != "") == bool(reported)
         scene.go(25)
@@ -122,9 +123,9 @@ def test_a_strategy_that_raises_for_one_job(
         (reported,) = scene.events(SignalStale)
         assert reported.source == "the job's strategy"
         assert "no such luck" in reported.message
-        assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
+        assert [(a.job, a.kind) for a in scene.reader.alerts()] == [("one", "trouble")]
         assert "no such luck" in scene.job().blocked_by
-        figures = scene.daemon.service.metrics_snapshot().jobs
+        figures = collect_metrics(scene.daemon.service).jobs
         assert {job.job: job.is_failing for job in figures} == {
             "one": True, "two": False, "three": False,
         }  # fmt: skip
@@ -225,7 +226,7 @@ def test_what_cannot_be_read_is_read_once_until_it_changes(
     scene.registry.submit(replace(known, name="old", job_document="kind: other"))
     scene.go(10)
     assert read.count("old") == 1
-    (alert,) = scene.daemon.service.alerts()
+    (alert,) = scene.reader.alerts()
     assert (alert.kind, alert.job) == ("trouble", "old")
     assert "kind" in scene.job("old").blocked_by
     scene.daemon.service.resume("old", "me")
@@ -286,7 +287,7 @@ def test_a_step_of_the_engine_that_fails_for_one_job(
     fail()
     scene.go(3)
     assert scene.daemon.board.tick_failure == ""
-    assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
+    assert [(a.job, a.kind) for a in scene.reader.alerts()] == [("one", "trouble")]
     assert scene.job().blocked_by
     assert len(scene.living("two")) == 1
     if step == "view":

@@ -12,6 +12,7 @@ import pytest
 
 from costopt.controller.state_dir import LEDGER
 from costopt.daemon.backups import Backups
+from costopt.daemon.reader import TenantReader
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import InterruptionNoticed, NodeLaunched, TrainingStarted
 from costopt.domain.market import Interruption
@@ -55,15 +56,15 @@ def test_a_ledger_that_cannot_be_written(
     health: list[bool] = []
 
     def end(made: Trial) -> None:
-        health.append(made.daemon.service.health().ready)
+        health.append(TenantReader(made.daemon.service).health().ready)
         ends(made)
 
     with trial(happenings={tick: begins, tick + HALF_AN_HOUR: end}) as made:
         assert made.run() == WELL
         assert any(said in line for line in made.said)
         assert health == [False]
-        assert made.daemon.service.health().ready
-        assert "tick" in [alert.kind for alert in made.daemon.service.alerts()]
+        assert TenantReader(made.daemon.service).health().ready
+        assert "tick" in [alert.kind for alert in TenantReader(made.daemon.service).alerts()]
 
 
 @pytest.mark.parametrize("tick", [1, 6, 25])

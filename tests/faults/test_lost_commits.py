@@ -54,7 +54,7 @@ def lose(scene: DaemonScene, after: int) -> int:
 
 
 def alerts(scene: DaemonScene, kind: str) -> list[str]:
-    return [a.message for a in scene.daemon.service.alerts() if a.kind == kind]
+    return [a.message for a in scene.reader.alerts() if a.kind == kind]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])

@@ -92,13 +92,11 @@ def test_a_folder_that_hangs_delays_only_its_own_jobs(
     assert scene.job("innocent").summary.state is JobState.FINISHED
     assert scene.job("stuck").blocked_by == "its files are being packed and uploaded"
     assert scene.living("stuck") == []
-    assert scene.daemon.service.alerts() == ()
+    assert scene.reader.alerts() == ()
     monkeypatch.setattr(payload_preparer, "SLOW_S", 0.0)
     _go(scene, 1, "stuck", "stuck-too")
     assert hanging.folder in scene.job("stuck").blocked_by
-    assert [(alert.kind, alert.job) for alert in scene.daemon.service.alerts()] == [
-        ("trouble", "stuck")
-    ]
+    assert [(alert.kind, alert.job) for alert in scene.reader.alerts()] == [("trouble", "stuck")]
     hanging.answer()
     scene.go(20)
     assert scene.job("stuck").summary.state is JobState.FINISHED

@@ -107,7 +107,7 @@ def test_every_door_refuses_what_validate_refuses(
     assert scene.job("innocent").summary.state is JobState.FINISHED
     held = {name for name in stored if scene.job(name).blocked_by}
     assert held == set(stored)
-    alerted = {alert.job for alert in scene.daemon.service.alerts() if alert.kind == "trouble"}
+    alerted = {alert.job for alert in scene.reader.alerts() if alert.kind == "trouble"}
     assert set(stored) <= alerted or len(alerted) >= 100
     for name in stored:
         scene.daemon.service.cancel(name, "me")
@@ -141,7 +141,7 @@ def test_a_running_job_that_a_new_version_refuses_saves_and_releases_its_nodes(
         scene.go(12)
         assert scene.living("one") == []
         assert "refuses its file" in scene.job().blocked_by
-        assert [(a.job, a.kind) for a in scene.daemon.service.alerts()] == [("one", "trouble")]
+        assert [(a.job, a.kind) for a in scene.reader.alerts()] == [("one", "trouble")]
         assert [event.reason for event in scene.events(RunStopped)] == [
             "held: this version of costopt refuses its file"
         ]
@@ -271,4 +271,4 @@ def test_a_recurring_job_that_cannot_be_submitted_is_reported(
     assert scene.job("innocent").summary.state is JobState.FINISHED
     assert "bad" in scene.daemon.board.snapshot.troubles
     assert scene.job("bad").blocked_by
-    assert scene.daemon.service.upcoming(5) == ()
+    assert scene.reader.upcoming(5) == ()

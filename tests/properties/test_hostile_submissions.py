@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.domain.control import Submission
 from costopt.domain.errors import CostoptError, SpecError
 from costopt.domain.events import JobFinished
@@ -55,10 +56,10 @@ def test_no_submission_harms_another_job(seed: int) -> None:
         scene.restart()
         scene.go(2)
         assert scene.daemon.board.tick_failure == ""
-        scene.daemon.service.jobs()
-        scene.daemon.service.upcoming(10)
-        scene.daemon.service.metrics_snapshot()
-        for job in scene.daemon.service.jobs():
+        scene.reader.jobs()
+        scene.reader.upcoming(10)
+        collect_metrics(scene.daemon.service)
+        for job in scene.reader.jobs():
             with suppress(SpecError):  # it has finished
                 scene.daemon.service.cancel(job.submission.name, "me")
         scene.go(12)

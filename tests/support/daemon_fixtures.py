@@ -10,6 +10,7 @@ from typing import TypeVar
 from costopt.controller.forecasts import RecordedForecasts
 from costopt.controller.site import LiveSite
 from costopt.daemon.daemon import Daemon
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import JobStatus
 from costopt.domain.account import Account
@@ -135,8 +136,13 @@ class DaemonScene:
             self.daemon.readiness.join()
             self.clock.sleep(60)
 
+    @property
+    def reader(self) -> TenantReader:
+        """Sees all tenants."""
+        return TenantReader(self.daemon.service)
+
     def job(self, name: str = "one") -> JobStatus:
-        return self.daemon.service.job(name)
+        return self.reader.job(name)
 
     def events(self, kind: type[AnyEvent], job: str = "one") -> list[AnyEvent]:
         """A job's events of one type, in order."""

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from costopt.controller.state_dir import LEDGER
 from costopt.daemon.daemon import Daemon
+from costopt.daemon.reader import TenantReader
 from costopt.domain.account import Account
 from costopt.domain.control import DesiredState, Mode, ProposalState
 from costopt.domain.events import Event, LaunchIntended, NodeEnded, NodeLaunched
@@ -209,7 +210,7 @@ class Trial:
             self.daemon.readiness.prepare()
             self.daemon.readiness.join()
             if self.mode is Mode.RECOMMEND:
-                for asked in self.daemon.service.proposals([ProposalState.OPEN]):
+                for asked in TenantReader(self.daemon.service).proposals([ProposalState.OPEN]):
                     self.daemon.service.approve(asked.id, "me")
             if ticks % 5 == 4:
                 self.daemon.sweep()
@@ -231,7 +232,7 @@ class Trial:
         for name, wanted in JOBS.items():
             staying = [
                 n
-                for n in self.daemon.service.job(name).nodes
+                for n in TenantReader(self.daemon.service).job(name).nodes
                 if not n.draining and n.interrupts_at is None
             ]
             self.surplus[name] = self.surplus[name] + 1 if len(staying) > wanted else 0
@@ -239,7 +240,7 @@ class Trial:
                 self._found(Wrong.TWICE)
 
     def _all_over(self) -> bool:
-        jobs = self.daemon.service.jobs()
+        jobs = TenantReader(self.daemon.service).jobs()
         return all(job.summary.state in (JobState.FINISHED, JobState.FAILED) for job in jobs)
 
     def _found(self, wrong: Wrong) -> None:

@@ -62,7 +62,7 @@ def build_app(
     app.state.context = context
     app.state.http_metrics = HttpMetrics()
     app.state.metrics = MetricsEndpoint(context.service, app.state.http_metrics, hooks)
-    app.state.request_limits = RequestLimits(context.service.account_limits().tenants)
+    app.state.request_limits = RequestLimits(context.service.account.tenants)
     app.state.auth_limiter = CapacityLimiter(MAX_CONCURRENT_AUTHENTICATIONS)
     return app
 

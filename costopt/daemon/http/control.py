@@ -34,6 +34,7 @@ from costopt.daemon.http.schemas import (
     model_of,
 )
 from costopt.daemon.lists import page_of
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import FleetView, Health, MarketView
 from costopt.domain.account import Account
 from costopt.domain.control import Proposal, Scope
@@ -52,7 +53,7 @@ def _failing(model: type[LivenessResponse | ReadinessResponse]) -> dict[int | st
 @operation("GET /healthz", None, LivenessResponse, responses=_failing(LivenessResponse))
 async def alive(request: Request, response: Response) -> Health:
     """Whether the daemon's loop runs."""
-    health: Health = request.app.state.context.service.health()
+    health = TenantReader(request.app.state.context.service).health()
     response.status_code = 200 if health.alive else 503
     return health
 
@@ -60,7 +61,7 @@ async def alive(request: Request, response: Response) -> Health:
 @operation("GET /readyz", None, ReadinessResponse, responses=_failing(ReadinessResponse))
 async def ready(request: Request, response: Response) -> Health:
     """Whether the daemon can do its work."""
-    health: Health = request.app.state.context.service.health()
+    health = TenantReader(request.app.state.context.service).health()
     response.status_code = 200 if health.ready else 503
     return health
 
@@ -80,7 +81,7 @@ def fleet(call: Call) -> FleetView:
 @tenant_operation("GET /v1/market", Scope.READ, model_of(MarketView))
 def market(call: Call) -> MarketView:
     """List what the providers offer."""
-    return call.service.market()
+    return call.reader.market()
 
 
 @tenant_operation("GET /v1/alerts", Scope.READ, AlertList)
@@ -92,7 +93,7 @@ def alerts(call: Call, after: After = 0) -> dict[str, Any]:
 @operation("GET /v1/changes", Scope.READ, AuditLog)
 def changes(call: Call, after: After = 0) -> dict[str, Any]:
     """List operator actions."""
-    entries = call.service.changes(after)
+    entries = call.service.registry.changes(after)
     return {"changes": [{"seq": seq, "change": change} for seq, change in entries]}
 
 
@@ -124,7 +125,7 @@ def reject(proposal: ProposalId, call: Call) -> Proposal:
 @tenant_operation("GET /v1/halt", Scope.READ, HaltResponse)
 def halted(call: Call) -> dict[str, Any]:
     """Show whether all launches are stopped."""
-    return {"halt": call.service.halted()}
+    return {"halt": call.service.registry.halted()}
 
 
 @operation("PUT /v1/halt", Scope.ADMIN, HaltResponse)
@@ -163,7 +164,7 @@ def tokens(call: Call) -> dict[str, Any]:
 def add_token(body: TokenRequest, call: Call) -> dict[str, Any]:
     """Create a token. It is shown only once."""
     scopes = tuple(sorted(set(body.scopes)))
-    _check_tenant(body.tenant, call.service.account_limits())
+    _check_tenant(body.tenant, call.service.account)
     now = call.context.clock.now()
     plain = call.context.tokens.add(body.name, scopes, call.caller.name, now, body.tenant)
     return {"name": body.name, "scopes": scopes, "token": plain, "tenant": body.tenant}
@@ -182,7 +183,7 @@ def revoke_token(token: TokenName, call: Call) -> dict[str, Any]:
 
 
 def _check_proposal(proposal_id: str, call: ApiCall) -> None:
-    if not any(each.id == proposal_id for each in call.service.proposals()):
+    if not any(each.id == proposal_id for each in call.reader.proposals()):
         raise HttpProblemError(
             404, f"there is no proposal {proposal_id!r}", hint="see `costopt daemon approve`"
         )

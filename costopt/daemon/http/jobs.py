@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from costopt.controller.node_logs import TaskLog
@@ -111,15 +112,13 @@ def job_decisions(
 @tenant_operation("GET /v1/jobs/{job}/logs", Scope.READ, model_of(LogChunk), refusal=404)
 def job_logs(job: JobName, call: Call, node: LoggedNode = None, after: AfterByte = 0) -> LogChunk:
     """Read a node's log."""
-    call.check_job(job)
-    return call.service.logs(job, node, after)
+    return call.reader.logs(job, node, after)
 
 
 @tenant_operation("GET /v1/jobs/{job}/tasks/{task}/log", Scope.READ, model_of(TaskLog), refusal=404)
 def task_log(job: JobName, task: TaskNumber, call: Call) -> TaskLog:
     """Read the log of an array's task."""
-    call.check_job(job)
-    return call.service.task_log(job, task)
+    return call.reader.task_log(job, task)
 
 
 @tenant_operation(
@@ -128,8 +127,7 @@ def task_log(job: JobName, task: TaskNumber, call: Call) -> TaskLog:
 )  # fmt: skip
 def run_command(job: JobName, body: CommandRequest, call: Call) -> PostedCommand:
     """Have a living node of a job run a command."""
-    call.check_job(job)
-    return post_command(call.service, job, body.node, body.command, body.timeout_s)
+    return post_command(call.service, call.job(job), body.node, body.command, body.timeout_s)
 
 
 @tenant_operation(
@@ -138,14 +136,14 @@ def run_command(job: JobName, body: CommandRequest, call: Call) -> PostedCommand
 )  # fmt: skip
 def show_command(job: JobName, node: NodeId, command: CommandId, call: Call) -> CommandState:
     """Show what a command on a node printed."""
-    call.check_job(job)
+    call.job(job)
     return read_command(call.service, job, node, command)
 
 
 @operation("GET /v1/events", Scope.READ, EventList)
 def events(call: Call, after: After = 0, limit: Limit = 1000) -> dict[str, Any]:
     """List the events of all jobs."""
-    return {"events": call.service.events(None, after, limit)}
+    return {"events": list(islice(call.service.ledger.events(None, after), limit))}
 
 
 @tenant_operation("GET /v1/decisions", Scope.READ, DecisionList)
@@ -155,7 +153,7 @@ def decisions(call: Call, cursor: Cursor = None, limit: Limit = 100) -> dict[str
 
 
 def _decisions(call: ApiCall, job: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-    every = call.reader.each_decision(job)
+    every = call.reader.decisions(job)
     with spec_errors_as(422):
         page = page_of(every, lambda row: row.decision.decision_id, cursor, limit)
     return {"decisions": page.rows, "next": page.next}
@@ -215,26 +213,26 @@ def _checked_submission(body: JobRequest, call: ApiCall) -> Submission:
 @tenant_operation("POST /v1/jobs/{job}/pause", Scope.SUBMIT, SubmissionInfo, refusal=409)
 def pause_job(job: JobName, call: Call) -> Submission:
     """Checkpoint, release the nodes, and keep the job for later."""
-    call.check_job(job)
+    call.job(job)
     return call.service.pause(job, call.caller.name)
 
 
 @tenant_operation("POST /v1/jobs/{job}/resume", Scope.SUBMIT, SubmissionInfo, refusal=409)
 def resume_job(job: JobName, call: Call) -> Submission:
     """Resume a job that was paused, or that a guard stopped."""
-    call.check_job(job)
+    call.job(job)
     return call.service.resume(job, call.caller.name)
 
 
 @tenant_operation("POST /v1/jobs/{job}/cancel", Scope.SUBMIT, SubmissionInfo, refusal=409)
 def cancel_job(job: JobName, call: Call) -> Submission:
     """Checkpoint, release the nodes, and never run the job again."""
-    call.check_job(job)
+    call.job(job)
     return call.service.cancel(job, call.caller.name)
 
 
 @tenant_operation("PUT /v1/jobs/{job}/priority", Scope.SUBMIT, SubmissionInfo, refusal=409)
 def reprioritize_job(job: JobName, body: PriorityRequest, call: Call) -> Submission:
     """Serve a job before or after others."""
-    call.check_job(job)
+    call.job(job)
     return call.service.reprioritize(job, body.priority, call.caller.name)

@@ -31,6 +31,7 @@ from costopt.daemon.http.problems import (
 from costopt.daemon.http.schemas import ProblemDetails
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
+from costopt.daemon.shared_state import JobStatus
 from costopt.domain.control import Scope
 from costopt.domain.errors import CostoptError
 
@@ -60,10 +61,10 @@ class ApiCall:
         """What the caller may see of the daemon."""
         return self.context.reader(self.caller)
 
-    def check_job(self, name: str) -> None:
-        """Raise HttpProblemError 404 unless the caller may see a job of this name."""
+    def job(self, name: str) -> JobStatus:
+        """Return a job. Raise HttpProblemError 404 unless the caller may see one of this name."""
         with spec_errors_as(404):
-            self.reader.job(name)
+            return self.reader.job(name)
 
 
 async def _api_call(request: Request) -> ApiCall:

@@ -43,7 +43,7 @@ def decisions_page(reader: TenantReader, asked: PageRequest) -> Page:
     ended = {status.submission.name for status in reader.jobs() if is_over(status)}
     wanted = [
         d
-        for d in (row.decision for row in reader.each_decision())
+        for d in (row.decision for row in reader.decisions())
         if asked.wants(d.job, decision_text(d), d.reason, d.rule or "")
     ]
     return Page(
@@ -176,7 +176,7 @@ def proposals_page(reader: TenantReader, asked: PageRequest) -> Page:
     return Page(
         title="Proposals",
         over="Actions awaiting approval",
-        lead=_lead(reader.mode(), len(waiting)),
+        lead=_lead(reader.fleet().mode, len(waiting)),
         blocks=(
             _grid(
                 "open", "Open", make_columns(*ASKED), [_row(p) for p in waiting],

@@ -104,7 +104,7 @@ def budget_bars(reader: TenantReader) -> Bars:
 
 
 def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
-    guards = service.account_limits().guards
+    guards = service.account.guards
     now = {
         Resource.USD_PER_HOUR: usd_text(fleet.usd_per_hour),
         Resource.NODES: str(len(fleet.nodes)),
@@ -162,7 +162,9 @@ def _held(reader: TenantReader) -> TableBlock:
 
 
 def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
-    matching = [c for _, c in service.changes() if asked.wants(c.who, c.what, c.subject, c.detail)]
+    matching = [
+        c for _, c in service.registry.changes() if asked.wants(c.who, c.what, c.subject, c.detail)
+    ]
     rows, left_out = take_first(reversed(matching), CHANGES_SHOWN)
     return table_block(
         "changes",
@@ -185,7 +187,7 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
 
 
 def _tasks(service: DaemonService) -> TableBlock:
-    runs = service.metrics_snapshot().task_runs
+    runs = service.board.task_runs()
     results = ("ok", "failed", "missed")
     return table_block(
         "tasks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 from operator import attrgetter
 
 from costopt.daemon.lists import is_over
@@ -281,7 +282,7 @@ def _events(run: RunView) -> TableBlock:
 
 
 def _decisions(reader: TenantReader, name: str) -> TableBlock:
-    rows = reader.decisions(name, DECISIONS_SHOWN)
+    rows = islice(reader.decisions(name), DECISIONS_SHOWN)
     return last_decisions(tuple(decision_row(row.decision) for row in rows), "Newest first.")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -182,7 +183,7 @@ class ChartCache:
 
     def of(self, job: str) -> JobCharts:
         """Return the job's charts. Raise LedgerError."""
-        now = self._service.fleet().now
+        now = self._service.board.snapshot.now
         return self.keep(("job", job), lambda: _job_charts(self._service, job, now))
 
     def keep(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
@@ -190,7 +191,7 @@ class ChartCache:
 
         Raise what it raises.
         """
-        key = (name, self._service.fleet().now)
+        key = (name, self._service.board.snapshot.now)
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
@@ -202,7 +203,7 @@ class ChartCache:
 
 
 def _job_charts(service: DaemonService, job: str, now: datetime) -> JobCharts:
-    events = tuple(each.event for each in service.events(job, limit=MAX_EVENTS))
+    events = tuple(each.event for each in islice(service.ledger.events(job), MAX_EVENTS))
     if not events:
         return JobCharts(None, (), "Nothing has happened to this job yet.")
     if len(events) == MAX_EVENTS:

@@ -454,7 +454,7 @@ def test_a_database_that_is_away_is_a_503_and_an_accident_a_500_without_particul
     def away() -> None:
         raise LedgerError("the server does not answer", hint="start it")
 
-    monkeypatch.setattr(daemon.service, "halted", away)
+    monkeypatch.setattr(daemon.service.registry, "halted", away)
     status, answer, _ = request(daemon, "GET", "/v1/halt", token=token)
     assert (status, answer["detail"], answer["hint"]) == (
         503, "the server does not answer", "start it"

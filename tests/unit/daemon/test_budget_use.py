@@ -34,7 +34,7 @@ def test_a_budget_says_when_it_is_spent_at_the_present_rate(scene: DaemonScene) 
     submit(scene, "short", 4.0)
     submit(scene, "ample", 100.0)
     scene.go(60)
-    uses = {(use.job, use.label): use for use in scene.daemon.service.budgets()}
+    uses = {(use.job, use.label): use for use in scene.reader.budgets()}
     short, ample = uses["short", "dollars of its budget"], uses["ample", "dollars of its budget"]
     assert short.spent_at is not None
     assert abs(short.spent_at - (T0 + timedelta(hours=4))) < timedelta(minutes=15)
@@ -43,7 +43,7 @@ def test_a_budget_says_when_it_is_spent_at_the_present_rate(scene: DaemonScene) 
     assert total.spent_at is not None
     assert abs(total.spent_at - (T0 + timedelta(hours=5))) < timedelta(minutes=15)
     assert month.spent_at is None, "not in this month"
-    alerts = [(a.job, a.kind) for a in scene.daemon.service.alerts() if a.kind == "forecast"]
+    alerts = [(a.job, a.kind) for a in scene.reader.alerts() if a.kind == "forecast"]
     assert sorted(alerts) == [("", "forecast"), ("short", "forecast")]
     assert scene.job("short").summary.forecast_usd_micros == pytest.approx(8e6, rel=0.1)
 

@@ -130,7 +130,7 @@ def test_a_jump_is_an_alert_and_an_event_of_each_job(tmp_path: Path) -> None:
             scene.go(1)
         for job in ("one", "two"):
             assert [e.seconds for e in scene.events(ClockJumped, job)] == [-HOUR_S, 90.0]
-        said = [a.message for a in scene.daemon.service.alerts() if a.kind == "clock"]
+        said = [a.message for a in scene.reader.alerts() if a.kind == "clock"]
         assert ["back" in message for message in said] == [True, False]
     finally:
         scene.close()

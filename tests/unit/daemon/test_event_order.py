@@ -41,10 +41,6 @@ def test_a_run_prints_a_ticks_events_by_time() -> None:
 
 
 def test_a_daemon_logs_events_by_time(caplog: pytest.LogCaptureFixture) -> None:
-    ledger = late_ledger()
-    service: Any = SimpleNamespace(
-        events=lambda job, after, limit: tuple(ledger.events(job, after))[:limit]
-    )
     with caplog.at_level(logging.DEBUG, "costopt.events"):
-        EventLogWriter(service).follow()
+        EventLogWriter(late_ledger()).follow()
     assert [record.seq for record in caplog.records] == [2, 1, 3]  # type: ignore[attr-defined]

@@ -208,12 +208,12 @@ def test_a_budget_lasts_or_not_by_the_forecast(scene: DaemonScene) -> None:
     text = document("one", more="budget: {usd: 1000}\n")
     service.submit(service.read(text, POLICY, workdir=str(scene.folder), who="me"))
     scene.go(30)
-    (use,) = [each for each in service.budgets() if each.job == "one"]
+    (use,) = [each for each in TenantReader(service).budgets() if each.job == "one"]
     assert use.spent_at is None
     made = forecast(scene)
     scene.daemon.board.forecasts = {"one": replace(made, usd=2000.0)}
     scene.go(1)
-    (use,) = [each for each in service.budgets() if each.job == "one"]
+    (use,) = [each for each in TenantReader(service).budgets() if each.job == "one"]
     assert use.spent_at is not None
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.reader import TenantReader
 from costopt.domain.control import DesiredState, Mode
 from costopt.domain.events import HealthChanged, JobFinished
 from costopt.domain.job import Job, Progress
@@ -50,8 +52,10 @@ def test_an_idle_gang_is_released_and_its_job_paused_until_it_is_resumed(
     assert scene.job().submission.desired_state is DesiredState.PAUSED
     assert "idle" in scene.job().summary.health
     service = scene.daemon.service
-    assert [a.kind for a in service.alerts(0) if "planned progress" in a.message] == ["nodes"]
-    metrics = scene.daemon.service.metrics_snapshot()
+    assert [a.kind for a in TenantReader(service).alerts(0) if "planned progress" in a.message] == [
+        "nodes"
+    ]
+    metrics = collect_metrics(scene.daemon.service)
     assert [bool(job.summary.health) for job in metrics.jobs] == [True]
     scene.restart()
     scene.go(30)

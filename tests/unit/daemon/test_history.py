@@ -33,13 +33,12 @@ def test_decisions_of_jobs_that_are_over_stay(scene: DaemonScene, restarted: boo
     if restarted:
         scene.restart()
         scene.go(1)
-    service = scene.daemon.service
-    last = service.decisions()
+    last = list(scene.reader.decisions())
     assert {row.decision.job for row in last} == {"one", "two"}
     for row in last:
         assert row.decision == scene.events(DecisionMade, row.decision.job)[-1]
-        assert service.decision(row.decision.decision_id) == row
-        assert service.decisions(row.decision.job, limit=1) == (row,)
+        assert scene.reader.decision(row.decision.decision_id) == row
+        assert next(scene.reader.decisions(row.decision.job)) == row
     assert [row.decision.at for row in last] == sorted((r.decision.at for r in last), reverse=True)
 
 
@@ -47,7 +46,7 @@ def test_decisions_of_runs_that_were_never_submitted_are_not_listed(scene: Daemo
     scene.submit("one", hours=0.3)
     scene.go(8)
     scene.ledger.append(replace(scene.events(DecisionMade)[0], job="a-run"))
-    assert {row.decision.job for row in scene.daemon.service.decisions()} == {"one"}
+    assert {row.decision.job for row in scene.reader.decisions()} == {"one"}
 
 
 def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
@@ -55,8 +54,7 @@ def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
 ) -> None:
     scene.submit("one", hours=0.3)
     scene.go(8)
-    service = scene.daemon.service
-    newest = service.decisions("one", 1)[0].decision.decision_id
+    newest = next(scene.reader.decisions("one")).decision.decision_id
     scene.ledger.append(*[SignalStale(at=T0, job="one", source="s", message="m")] * 5000)
     decoded: list[str] = []
 
@@ -67,6 +65,6 @@ def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
     monkeypatch.setattr(sql_ledger, "decode", counting)
     node_id = logged_node(scene.ledger, "one", None)
     assert logged_node(scene.ledger, "one", node_id) == node_id
-    service.decision(newest)
-    service.decisions("one", 1)
+    scene.reader.decision(newest)
+    next(scene.reader.decisions("one"))
     assert 0 < len(decoded) <= 8

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
+from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.scheduler import TaskScheduler
 from costopt.daemon.settings import TaskInterval
 from costopt.domain.account import Account, AccountGuards
@@ -38,14 +40,14 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
 def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:
     scene.submit("one", "two", hours=1.0)
     scene.go(100)
-    states = {s.submission.name: s.summary.state for s in scene.daemon.service.jobs()}
+    states = {s.submission.name: s.summary.state for s in scene.reader.jobs()}
     assert states == {"one": JobState.FINISHED, "two": JobState.FINISHED}
     assert scene.living() == scene.living("two") == []
     scene.restart()
     scene.go(2)
     assert scene.job().summary.usd > 0
     assert scene.job().summary.state is JobState.FINISHED
-    metrics = scene.daemon.service.metrics_snapshot()
+    metrics = collect_metrics(scene.daemon.service)
     assert metrics.launches == {"ok": 2, "failed": 0}
     assert metrics.tick_count == 2
 
@@ -156,7 +158,7 @@ def test_a_job_that_failed_tries_again_when_it_is_resumed(scene: DaemonScene, mi
     scene.go(1)
     assert scene.job().summary.state is JobState.FAILED
     assert scene.job().summary.failure
-    assert scene.daemon.service.alerts()[-1].kind == "failed"
+    assert scene.reader.alerts()[-1].kind == "failed"
     scene.go(minutes)
     scene.runtime.failing.clear()
     scene.daemon.service.resume("one", "me")
@@ -204,7 +206,7 @@ def test_what_cannot_be_read_is_refused(
         scene.daemon.service.submit(
             scene.daemon.service.read(text, policy, workdir=str(scene.folder), who="me")
         )
-    assert scene.daemon.service.jobs() == ()
+    assert scene.reader.jobs() == ()
 
 
 def test_a_name_is_given_once(scene: DaemonScene) -> None:
@@ -218,7 +220,7 @@ def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
     scene.go(2)
     first, second = scene.daemon, scene.start()
     second.tick()
-    health = second.service.health()
+    health = TenantReader(second.service).health()
     assert (health.leads, health.alive, health.ready) == (False, True, False)
     assert len(health.problems) == 1
     assert len(scene.events(LaunchIntended)) == 1
@@ -226,7 +228,7 @@ def test_a_second_daemon_stands_by(scene: DaemonScene) -> None:
     second.lead()
     scene.daemon = second
     scene.go(60)
-    assert second.service.health().leads
+    assert TenantReader(second.service).health().leads
     assert len(scene.events(LaunchIntended)) == 1
     assert scene.job().summary.state is JobState.TRAINING
 
@@ -250,7 +252,7 @@ def test_a_daemon_that_leads_again_knows_what_another_did_meanwhile(scene: Daemo
     scene.go(60)
     assert len(scene.events(NodeLaunched)) == 2
     assert len(scene.living()) == 1
-    assert first.service.job("one").summary.state is JobState.TRAINING
+    assert TenantReader(first.service).job("one").summary.state is JobState.TRAINING
     second.close()
 
 
@@ -268,13 +270,13 @@ def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) ->
     scene.daemon.service.set_mode(Mode.OBSERVE, "me")
     scene.daemon.sweep()
     assert len(scene.living("lost")) == 1
-    (reported,) = scene.daemon.service.fleet().orphans
+    (reported,) = scene.reader.fleet().orphans
     assert orphan.node_id in reported
     assert "'lost'" in reported
     scene.daemon.service.set_mode(Mode.ENFORCE, "me")
     scene.daemon.sweep()
     assert scene.living("lost") == []
-    assert scene.daemon.service.fleet().orphans == ()
+    assert scene.reader.fleet().orphans == ()
     assert len(scene.living("one")) == 1
     others = scene.cloud.inner.nodes("others")
     assert [node.state.is_alive for node in others] == [True]
@@ -309,23 +311,23 @@ def test_a_guard_is_on_where_the_account_names_none(scene: DaemonScene) -> None:
         )
     scene.cloud.silent.add("launch")
     scene.go(3)
-    held = [s.blocked_by for s in scene.daemon.service.jobs()]
+    held = [s.blocked_by for s in scene.reader.jobs()]
     assert sum(why != "" for why in held) == 1
 
 
 def test_a_failing_ledger_is_reported_and_survived(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(2)
-    assert scene.daemon.service.health().ready
+    assert scene.reader.health().ready
     scene.ledger.close()
     scene.daemon.tick()
-    health = scene.daemon.service.health()
+    health = scene.reader.health()
     assert not health.ready
     assert scene.said
-    assert [a.kind for a in scene.daemon.service.alerts()] == ["tick"]
+    assert [a.kind for a in scene.reader.alerts()] == ["tick"]
     scene.restart()
     scene.go(2)
-    assert scene.daemon.service.health().ready
+    assert scene.reader.health().ready
 
 
 def test_a_silent_provider_is_named(scene: DaemonScene) -> None:
@@ -333,22 +335,22 @@ def test_a_silent_provider_is_named(scene: DaemonScene) -> None:
     scene.go(5)
     scene.cloud.silent |= {"offers", "nodes", "notices"}
     scene.go(2)
-    assert scene.daemon.service.market().provider_errors == {"aws": "offers: no answer"}
+    assert scene.reader.market().provider_errors == {"aws": "offers: no answer"}
     assert len(scene.job().nodes) == 1, "what was known is still there"
     scene.cloud.silent.clear()
     scene.go(1)
-    assert scene.daemon.service.market().provider_errors == {}
+    assert scene.reader.market().provider_errors == {}
 
 
 def test_figures_of_fleet_and_market(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(10)
-    fleet = scene.daemon.service.fleet()
+    fleet = scene.reader.fleet()
     assert [(n.job, n.pool) for n in fleet.nodes] == [("one", str(SPOT_A))]
     assert fleet.usd_per_hour == 1.0
-    market = scene.daemon.service.market()
+    market = scene.reader.market()
     assert {str(r.offer.pool): r.price_age_s for r in market.rows}[str(SPOT_A)] == 0.0
-    (row,) = scene.daemon.service.decisions()
-    assert scene.daemon.service.decision(row.decision.decision_id).decision == row.decision
-    assert scene.daemon.service.decisions("one")[0].decision == row.decision
+    (row,) = scene.reader.decisions()
+    assert scene.reader.decision(row.decision.decision_id).decision == row.decision
+    assert next(scene.reader.decisions("one")).decision == row.decision
     shutil.rmtree(scene.folder / "learned")

@@ -75,7 +75,7 @@ def test_secrets_are_left_out(written: io.StringIO, text: str, secret: str) -> N
 
 def test_events_carry_the_decision_that_they_follow(written: io.StringIO, tmp_path: Path) -> None:
     with served(tmp_path) as daemon:
-        follower = EventLogWriter(daemon.service)
+        follower = EventLogWriter(daemon.ledger)
         follower.follow()
         follower.follow()
     reported = [line for line in lines(written) if line["logger"] == "costopt.events"]
@@ -97,7 +97,7 @@ def test_the_last_decision_is_remembered_of_jobs_that_something_happens_to(
             decided = DecisionMade(at=T0, job=job, decision_id=f"{job}-d1", targets=(), reason="so")
             known = [each.event.job for each in daemon.ledger.events()]
             daemon.ledger.append(said if job in known else decided)
-        EventLogWriter(daemon.service).follow()
+        EventLogWriter(daemon.ledger).follow()
     reported = [line for line in lines(written) if line["logger"] == "costopt.events"]
     decisions = [line.get("decision_id") for line in reported]
     assert decisions == ["a-d1", "b-d1", "a-d1", "c-d1", None, "a-d1"]

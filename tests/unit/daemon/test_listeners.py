@@ -18,6 +18,7 @@ from costopt.daemon import notifications as telling_module
 from costopt.daemon.http import server
 from costopt.daemon.http.server import IdleTimeoutProtocol, bind_listeners, bind_tcp, bind_unix
 from costopt.daemon.notifications import NotificationConfig, run_notifiers
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import Health
 from costopt.daemon.webhooks import Webhook, Webhooks
@@ -219,14 +220,14 @@ def test_a_request_that_is_worked_on_keeps_its_connection(
 ) -> None:
     begun, crowded = Event(), Event()
     with served(tmp_path) as daemon, ExitStack() as held:
-        health = daemon.service.health
+        health = TenantReader.health
 
-        def slowly() -> Health:
+        def slowly(reader: TenantReader) -> Health:
             begun.set()
             assert crowded.wait(PATIENCE_S)
-            return health()
+            return health(reader)
 
-        monkeypatch.setattr(daemon.service, "health", slowly)
+        monkeypatch.setattr(TenantReader, "health", slowly)
         host, _, port = daemon.url.removeprefix("http://").partition(":")
         for more in ({}, {"Connection": "close"}):
             begun.clear()

@@ -150,10 +150,10 @@ def test_a_source_that_fails_is_reported_never_guessed_and_filled_in_later(
     scene = scenes(live(server, tmp_path, limits=limits))
     scene.submit("one", hours=9.0)
     go(scene, server, 120, 5)
-    assert [alert.kind for alert in scene.daemon.service.alerts()] == []
+    assert [alert.kind for alert in scene.reader.alerts()] == []
     fail(server)
     go(scene, server, 240, 60)
-    (alert,) = scene.daemon.service.alerts()
+    (alert,) = scene.reader.alerts()
     assert alert.kind == "carbon"
     assert said in alert.message
     assert [e.source for e in scene.events(SignalStale)] == ["electricity-maps"]
@@ -178,7 +178,7 @@ def test_a_source_that_fails_is_reported_never_guessed_and_filled_in_later(
     refuse(server)
     scene.clock.sleep(2 * 3600)
     go(scene, server, 10)
-    assert [each.kind for each in scene.daemon.service.alerts()] == ["carbon"] * 2
+    assert [each.kind for each in scene.reader.alerts()] == ["carbon"] * 2
 
 
 def test_hours_that_arrive_after_the_end_and_a_restart_are_booked_once(
@@ -242,7 +242,7 @@ def test_no_file_and_no_answer_of_the_daemon_holds_the_key(
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "key"]
     assert len(written) > 5
     texts = [path.read_bytes() for path in written]
-    texts += [metrics(scene).encode(), repr(scene.daemon.service.alerts()).encode()]
+    texts += [metrics(scene).encode(), repr(scene.reader.alerts()).encode()]
     texts += ["\n".join(scene.said).encode()]
     for secret in (EM_KEY, WT_KEY, WT_KEY.split(":")[1]):
         assert not [text for text in texts if secret.encode() in text]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint, _Collector
+from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.job import Job
 from costopt.domain.runtime import NodeReport
@@ -115,7 +116,7 @@ def test_goodput_is_the_mean_of_what_living_nodes_reported(
         return tuple(NodeReport(n, T0, now, goodput=share) for n, share in by_node.items())
 
     def goodput() -> float | None:
-        (job,) = scene.daemon.service.metrics_snapshot().jobs
+        (job,) = collect_metrics(scene.daemon.service).jobs
         return job.goodput
 
     monkeypatch.setattr(scene.runtime, "node_reports", reports, raising=False)

@@ -20,6 +20,7 @@ from costopt.daemon.metrics import (
     MetricSpec,
     _of_jobs,
 )
+from costopt.daemon.metrics_snapshot import collect_metrics
 from docs.generated.metrics import metrics_page
 from tests.support.daemon_api import served
 
@@ -88,7 +89,7 @@ def test_a_new_metric_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with served(tmp_path) as daemon:
         page = MetricsEndpoint(daemon.service, HttpMetrics(), None).text().decode()
         expected = {
-            each.job: each.summary.checkpoints for each in daemon.service.metrics_snapshot().jobs
+            each.job: each.summary.checkpoints for each in collect_metrics(daemon.service).jobs
         }
     found = re.findall(r'^costopt_checkpoints_total\{job="(\w+)",tenant="\w+"\} (.*)', page, re.M)
     assert {job: float(value) for job, value in found} == expected

@@ -47,7 +47,7 @@ def test_it_observes_unless_it_is_reported_otherwise(scene: DaemonScene) -> None
     assert (proposed.action, proposed.nodes, proposed.mode) == ("launch", 1, "observe")
     assert proposed.micros_per_hour == 1_000_000
     assert proposed.reason == scene.job().decision.reason  # type: ignore[union-attr]
-    assert scene.daemon.service.proposals() == ()
+    assert scene.reader.proposals() == ()
 
 
 def test_a_switch_of_mode_is_an_event(scene: DaemonScene) -> None:
@@ -58,19 +58,20 @@ def test_a_switch_of_mode_is_an_event(scene: DaemonScene) -> None:
     scene.restart()
     scene.go(2)
     assert len(scene.events(ModeChanged)) == 2
-    assert [c.detail for _, c in scene.daemon.service.changes() if c.what == "mode"] == ["enforce"]
+    changes = [change for _, change in scene.registry.changes()]
+    assert [each.detail for each in changes if each.what == "mode"] == ["enforce"]
 
 
 def test_what_is_recommended_happens_once_it_is_approved(scene: DaemonScene) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(10)
     assert scene.cloud.requests == []
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     assert (asked.kind, asked.nodes, asked.usd_per_hour) == (ActionKind.LAUNCH, 1, 1.0)
     scene.daemon.service.approve(asked.id, "me")
     scene.go(2)
     assert len(scene.cloud.requests) == 1
-    (done,) = scene.daemon.service.proposals([ProposalState.EXECUTED])
+    (done,) = scene.reader.proposals([ProposalState.EXECUTED])
     assert done.id == asked.id
     scene.go(300)
     assert len(scene.events(JobFinished)) == 1
@@ -80,46 +81,46 @@ def test_what_is_recommended_happens_once_it_is_approved(scene: DaemonScene) -> 
 def test_an_approval_that_a_guard_refuses_says_so(scene: DaemonScene) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(2)
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     scene.daemon.service.approve(asked.id, "me")
     scene.daemon.service.halt("too dear", "ann")
     scene.go(2)
-    (refused,) = scene.daemon.service.proposals([ProposalState.REFUSED])
+    (refused,) = scene.reader.proposals([ProposalState.REFUSED])
     assert (refused.id, refused.answered_by) == (asked.id, "costopt")
     assert re.fullmatch(r"guard halt: .*\bann\b.*: too dear", refused.outcome)
     assert scene.cloud.requests == []
-    (again,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (again,) = scene.reader.proposals([ProposalState.OPEN])
     scene.daemon.service.unhalt("ann")
     scene.go(2)
     assert scene.cloud.requests == [], "the old approval is used up"
     scene.daemon.service.approve(again.id, "me")
     scene.go(2)
-    assert [p.id for p in scene.daemon.service.proposals([ProposalState.EXECUTED])] == [again.id]
+    assert [p.id for p in scene.reader.proposals([ProposalState.EXECUTED])] == [again.id]
 
 
 def test_an_approval_that_the_provider_refuses_says_so(scene: DaemonScene) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(2)
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     scene.cloud.refusing.add(SPOT_A)
     scene.daemon.service.approve(asked.id, "me")
     scene.go(1)
-    (refused,) = scene.daemon.service.proposals([ProposalState.REFUSED])
+    (refused,) = scene.reader.proposals([ProposalState.REFUSED])
     assert (refused.id, refused.outcome) == (asked.id, f"NoCapacity: {SPOT_A}: none left")
 
 
 def test_an_approval_whose_answer_was_lost_is_executed(scene: DaemonScene) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(2)
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     scene.daemon.service.approve(asked.id, "me")
     scene.cloud.silent.add("launch")
     scene.go(1)
-    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+    assert [p.state for p in scene.reader.proposals()] == [ProposalState.EXECUTED]
     scene.cloud.silent.clear()
     scene.go(2)
     assert len(scene.living()) == 1
-    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+    assert [p.state for p in scene.reader.proposals()] == [ProposalState.EXECUTED]
 
 
 def test_an_approval_of_which_a_daemon_died_is_executed_once(
@@ -127,7 +128,7 @@ def test_an_approval_of_which_a_daemon_died_is_executed_once(
 ) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(2)
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     scene.daemon.service.approve(asked.id, "me")
     with monkeypatch.context() as patch:
         patch.setattr(ModeGate, "settle", _die)
@@ -135,7 +136,7 @@ def test_an_approval_of_which_a_daemon_died_is_executed_once(
             scene.go(1)
     scene.restart()
     scene.go(3)
-    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.EXECUTED]
+    assert [p.state for p in scene.reader.proposals()] == [ProposalState.EXECUTED]
     assert len(scene.cloud.requests) == 1
 
 
@@ -146,12 +147,12 @@ def _die(*_: object) -> None:
 def test_what_was_rejected_is_not_asked_again_for_a_while(scene: DaemonScene) -> None:
     _mode(scene, Mode.RECOMMEND)
     scene.go(2)
-    (asked,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (asked,) = scene.reader.proposals([ProposalState.OPEN])
     scene.daemon.service.reject(asked.id, "me")
     scene.go(30)
-    assert scene.daemon.service.proposals([ProposalState.OPEN]) == ()
+    assert scene.reader.proposals([ProposalState.OPEN]) == ()
     scene.go(40)
-    (again,) = scene.daemon.service.proposals([ProposalState.OPEN])
+    (again,) = scene.reader.proposals([ProposalState.OPEN])
     assert again.id != asked.id
     assert scene.cloud.requests == []
 
@@ -161,7 +162,7 @@ def test_a_proposal_that_is_no_longer_wanted_is_withdrawn(scene: DaemonScene) ->
     scene.go(2)
     scene.daemon.service.pause("one", "me")
     scene.go(2)
-    assert [p.state for p in scene.daemon.service.proposals()] == [ProposalState.WITHDRAWN]
+    assert [p.state for p in scene.reader.proposals()] == [ProposalState.WITHDRAWN]
 
 
 def test_nothing_is_done_to_what_runs_once_it_only_observes(scene: DaemonScene) -> None:
@@ -186,8 +187,8 @@ def test_a_halt_that_is_given_another_reason_tells_it(scene: DaemonScene) -> Non
         scene.daemon.service.halt(reason, who)
         scene.go(2)
     assert [e.reason for e in scene.events(LaunchesHalted)] == ["too dear", "keys are stolen"]
-    assert scene.daemon.service.fleet().halt == scene.daemon.service.halted()
-    said = [alert.message for alert in scene.daemon.service.alerts()]
+    assert scene.reader.fleet().halt == scene.daemon.service.registry.halted()
+    said = [alert.message for alert in scene.reader.alerts()]
     assert [(text.split()[0], text.rpartition(": ")[2]) for text in said] == [
         ("ann", "too dear"),
         ("bob", "keys are stolen"),
@@ -208,7 +209,7 @@ def test_a_halt_stops_launches_at_once_and_nothing_else(scene: DaemonScene) -> N
     (halted,) = scene.events(LaunchesHalted, "two")
     assert (halted.reason, halted.who) == ("too dear", "ann")
     assert [e.guard for e in scene.events(GuardTripped, "two")] == ["halt"]
-    assert [a.kind for a in scene.daemon.service.alerts()] == ["halt"]
+    assert [a.kind for a in scene.reader.alerts()] == ["halt"]
     assert re.fullmatch(r"guard halt: .*\bann\b.*: too dear", scene.job("two").blocked_by)
     scene.restart()
     scene.go(5)

@@ -22,6 +22,7 @@ from costopt.daemon.pages import layout
 from costopt.daemon.pages.layout import PLACES
 from costopt.daemon.pages.ledger import CostTotalsRow
 from costopt.daemon.pages.routes import safe_redirect_path
+from costopt.daemon.reader import TenantReader
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import BudgetUse
 from costopt.domain.account import UNLIMITED
@@ -332,7 +333,7 @@ def test_a_database_that_is_away_is_a_page_that_says_so(
     def away(tenant: str | None) -> None:
         raise LedgerError("the server does not answer", hint="start it")
 
-    monkeypatch.setattr(daemon.service, "jobs", away)
+    monkeypatch.setattr(daemon.service.registry, "submissions", away)
     got = get(daemon, "/ledger", cookie)
     assert got.status == 503
     assert "the server does not answer" in got.text
@@ -508,7 +509,7 @@ def test_the_market_tells_prices_hazards_and_ages(daemon: Shown, cookie: str) ->
 
 def test_the_ledger_adds_up(daemon: Shown, cookie: str) -> None:
     page = cells_of(daemon, "/ledger", cookie)
-    summaries = [status.summary for status in daemon.service.jobs()]
+    summaries = [status.summary for status in TenantReader(daemon.service).jobs()]
     assert page.tiles["Spent"] == f"${sum(s.usd_micros for s in summaries) / 1e6:,.2f}"
     assert page.tiles["Saved"] == f"${sum(s.saved_usd_micros or 0 for s in summaries) / 1e6:,.2f}"
     by_tenant = page.rows["tenants"].values()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.reader import TenantReader
 from costopt.domain.control import DesiredState
 from costopt.domain.events import JobFinished
 from costopt.ledger.summary import JobState
@@ -34,7 +35,7 @@ def submit(scene: DaemonScene, hours: float = 0.25, options: str = "") -> None:
 
 def occurrences(scene: DaemonScene) -> dict[str, DesiredState]:
     """The hours of the occurrences that were submitted."""
-    statuses = scene.daemon.service.jobs()
+    statuses = scene.reader.jobs()
     return {
         status.submission.name.removeprefix("night-2023021"): status.submission.desired_state
         for status in statuses
@@ -63,10 +64,10 @@ def test_each_occurrence_is_a_job_with_its_own_deadline(scene: DaemonScene) -> N
 
 def test_what_comes_next_is_listed(scene: DaemonScene) -> None:
     submit(scene)
-    upcoming = scene.daemon.service.upcoming(2)
+    upcoming = scene.reader.upcoming(2)
     assert [each.at for each in upcoming] == [T0 + timedelta(hours=h) for h in (2, 4)]
     assert upcoming[0].deadline_at == T0 + timedelta(hours=5)
-    assert scene.daemon.service.upcoming(2, "another") == ()
+    assert TenantReader(scene.daemon.service, "another").upcoming(2) == ()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_a_paused_schedule_submits_nothing_and_catches_nothing_up(scene: DaemonS
     submit(scene)
     scene.daemon.service.pause("night", "me")
     scene.go(130)
-    assert scene.daemon.service.upcoming(5) == ()
+    assert scene.reader.upcoming(5) == ()
     scene.daemon.service.resume("night", "me")
     scene.go(115)
     assert list(occurrences(scene)) == ["5T0400Z"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.daemon.reader import is_alive
 from costopt.daemon.service_manager import ServiceManager
 from costopt.market.history_file import write_history
 from tests.support.daemon_fixtures import DaemonScene
@@ -140,14 +141,14 @@ def test_a_daemon_whose_ticks_fail_is_alive_and_one_whose_ticks_hang_is_not(
     scene = DaemonScene(tmp_path)
     try:
         scene.go(1)
-        assert scene.daemon.service.health().alive
+        assert scene.reader.health().alive
         monkeypatch.setattr(scene.daemon.board, "_ticked_mono_s", -1e9)
         scene.ledger.close()
         scene.daemon.tick()
-        health = scene.daemon.service.health()
+        health = scene.reader.health()
         assert (health.alive, health.ready) == (True, False)
         monkeypatch.setattr(scene.daemon.board, "_looped_mono_s", -1e9)
-        assert not scene.daemon.service.health().alive
-        assert not scene.daemon.service.is_alive()
+        assert not scene.reader.health().alive
+        assert not is_alive(scene.daemon.service)
     finally:
         scene.close()

@@ -14,7 +14,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from costopt.daemon import metrics
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.metrics_snapshot import collect_metrics
 from tests.support.daemon_api import Served, served
 from tests.support.live_run import PATIENCE_S
 
@@ -125,12 +127,13 @@ def test_a_counter_does_not_fall_where_a_bill_corrects_it(
     from dataclasses import replace
 
     page = MetricsEndpoint(daemon.service, HttpMetrics(), None)
-    seen = daemon.service.metrics_snapshot()
+    seen = collect_metrics(daemon.service)
 
     def spent(usd: float) -> str:
         summary = replace(seen.jobs[0].summary, usd_micros=round(usd * 1e6))
         jobs = (replace(seen.jobs[0], summary=summary),)
-        monkeypatch.setattr(daemon.service, "metrics_snapshot", lambda: replace(seen, jobs=jobs))
+        figures = replace(seen, jobs=jobs)
+        monkeypatch.setattr(metrics, "collect_metrics", lambda _: figures)
         line = 'costopt_spend_usd_total{job="one",tenant="default"} '
         return next(each for each in page.text().decode().splitlines() if each.startswith(line))
 
