@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -18,9 +19,9 @@ from costopt.api.inputs import (
 from costopt.controller.state_dir import check_known, job_now, open_state_ledger
 from costopt.database.database_url import is_url
 from costopt.domain.events import DecisionMade
-from costopt.domain.ports import RecordedEvent
+from costopt.domain.ports import EventReader, RecordedEvent
 from costopt.ledger.base import DurableLedger, open_ledger
-from costopt.ledger.fold_cache import FoldState, require_fold, summaries
+from costopt.ledger.fold_cache import FoldState, load_fold, require_fold, summaries
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobSummary
@@ -49,7 +50,7 @@ class LedgerReader(Tabular):
         """Raise LedgerError if there is no ledger or it cannot be read, SpecError for another type,
         MissingExtraError for a URL without the extra daemon."""
         self.place = check_path("place", place)
-        self._state_dir, self._ledger = _open(self.place)
+        self.state_dir, self._ledger = _open(self.place)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +69,7 @@ class LedgerReader(Tabular):
     def job(self, name: str) -> JobRun:
         """Return what is known of a job. Raise LedgerError for an unknown one."""
         check_known(self._ledger, self.place, name)
-        return JobRun(name, self._ledger, self._state_dir)
+        return JobRun(name, self._ledger, partial(job_now, self.state_dir, name))
 
     def events(self, *, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield the events of all jobs in order, with numbers above ``after``. Raise
@@ -77,7 +78,7 @@ class LedgerReader(Tabular):
 
     def summaries(self) -> tuple[JobSummary, ...]:
         """Return every job's figures at the present of its clock. Raise LedgerError."""
-        return tuple(summaries(self._ledger, lambda job, at: job_now(self._state_dir, job, at)))
+        return tuple(summaries(self._ledger, lambda job, at: job_now(self.state_dir, job, at)))
 
     def to_frame(self) -> DataFrame:
         """Return one row per job, with the keys of costopt.status/1, dollars and shares saved.
@@ -96,21 +97,31 @@ class LedgerReader(Tabular):
 
 
 class JobRun(Tabular):
-    """A job of a ledger: its events, and what they fold to. Methods raise LedgerError."""
+    """A job's events, and what they fold to. Methods raise LedgerError.
 
-    def __init__(self, name: str, ledger: DurableLedger, state_dir: Path | None) -> None:
+    ``present`` returns the present of the job's clock, not before the instant that it is given.
+    """
+
+    def __init__(
+        self, name: str, ledger: EventReader, present: Callable[[datetime], datetime]
+    ) -> None:
         self.name = name
-        self._ledger = ledger
-        self._state_dir = state_dir
+        self.ledger = ledger
+        self._present = present
         self._fold: FoldState | None = None
 
     def events(self, *, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield the job's events in order, with numbers above ``after``."""
-        return self._ledger.events(self.name, after=check_count("after", after, low=0))
+        return self.ledger.events(self.name, after=check_count("after", after, low=0))
+
+    def has_events(self) -> bool:
+        """Return whether there are any events of the job."""
+        self._fold = load_fold(self.ledger, self.name, self._fold)
+        return self._fold is not None
 
     def now(self) -> datetime:
         """Return the present of the job's clock: market time for a run on a simulated market."""
-        return job_now(self._state_dir, self.name, self._folded().last_at)
+        return self._present(self._folded().last_at)
 
     def summary(self, now: datetime | None = None) -> JobSummary:
         """Return cost, energy, emissions and progress at ``now`` (default: the job's present).
@@ -130,7 +141,7 @@ class JobRun(Tabular):
 
     def decisions(self) -> tuple[DecisionMade, ...]:
         """Return every decision, with what it cost to decide otherwise where that was explained."""
-        newest = self._ledger.newest(DecisionMade, self.name)
+        newest = self.ledger.newest(DecisionMade, self.name)
         return tuple(event for _, event in reversed(list(newest)))
 
     def account(self) -> JobAccount:
@@ -195,7 +206,7 @@ class JobRun(Tabular):
         return run_table(self.summary())
 
     def _folded(self) -> FoldState:
-        self._fold = require_fold(self._ledger, self.name, self._fold)
+        self._fold = require_fold(self.ledger, self.name, self._fold)
         return self._fold
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from costopt.cli.options import complete_file, output_option, print_table, state_dir_option
+from costopt.cli.connection import OpenSource, source_options
+from costopt.cli.options import complete_file, output_option, print_table
 from costopt.domain.text import displayable_text
 from costopt.formatting import minute_text, number_text
 from costopt.render.table import Column, Table
@@ -50,18 +51,18 @@ def checkpoints() -> None:
     """List, verify, move and prune checkpoints, or roll back.
 
     JOB is a job file, the address of its checkpoints (a folder, s3://… or gs://…), or the name of a
-    job that has saved in the state directory's ledger. CHECKPOINT is a name or a tag that list
+    job that has saved, as a ledger or a daemon knows it. CHECKPOINT is a name or a tag that list
     shows.
     """
 
 
 @checkpoints.command("list")
 @job_argument
-@state_dir_option
+@source_options
 @output_option
-def list_(job: str, state_dir: Path, output: str) -> None:
+def list_(job: str, source: OpenSource, output: str) -> None:
     """List the checkpoints, the newest first, without reading all of them."""
-    history = _history(job, state_dir)
+    history = _history(job, source)
     rows = [_row(entry) for entry in history.list()]
     place = history.place.uri
     title = f"Checkpoints in {place}"
@@ -71,14 +72,14 @@ def list_(job: str, state_dir: Path, output: str) -> None:
 @checkpoints.command()
 @job_argument
 @click.argument("names", nargs=-1, metavar="[CHECKPOINT]...")
-@state_dir_option
+@source_options
 @output_option
 @click.pass_context
 def verify(
-    context: click.Context, job: str, names: tuple[str, ...], state_dir: Path, output: str
+    context: click.Context, job: str, names: tuple[str, ...], source: OpenSource, output: str
 ) -> None:
     """Read every byte of the checkpoints named, or of all; exit with 1 if one is damaged."""
-    history = _history(job, state_dir)
+    history = _history(job, source)
     chosen = names or tuple(entry.name for entry in history.list())
     found = [(name, history.verify(name)) for name in chosen]
     rows = [{"name": name, "verdict": problem or "whole"} for name, problem in found]
@@ -95,10 +96,10 @@ def verify(
 @click.argument("checkpoint")
 @click.argument("tag")
 @click.option("--remove", is_flag=True, help="Remove the tag.")
-@state_dir_option
-def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> None:
+@source_options
+def tag(job: str, checkpoint: str, tag: str, remove: bool, source: OpenSource) -> None:
     """Tag a checkpoint, so that it is retained."""
-    history = _history(job, state_dir)
+    history = _history(job, source)
     if not remove:
         history.tag(checkpoint, tag)
         _say(f"{checkpoint} is tagged {tag}")
@@ -112,14 +113,14 @@ def tag(job: str, checkpoint: str, tag: str, remove: bool, state_dir: Path) -> N
 @checkpoints.command()
 @job_argument
 @click.argument("checkpoint")
-@state_dir_option
-def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
+@source_options
+def rollback(job: str, checkpoint: str, source: OpenSource) -> None:
     """Resume training from an older checkpoint at the next start.
 
     A trainer that is running can save no more. What was the newest is tagged, and can be rolled
     back to as well.
     """
-    head = _history(job, state_dir).rollback(checkpoint)
+    head = _history(job, source).rollback(checkpoint)
     _say(
         f"training goes on from {head.line[0]}, as generation {head.generation} or later; what was "
         f"the newest is tagged before-rollback-{head.generation}"
@@ -130,15 +131,15 @@ def rollback(job: str, checkpoint: str, state_dir: Path) -> None:
 @job_argument
 @click.argument("checkpoint")
 @click.argument("place")
-@state_dir_option
-def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
+@source_options
+def branch(job: str, checkpoint: str, place: str, source: OpenSource) -> None:
     """Copy a checkpoint to PLACE, from which another job then starts.
 
     PLACE is that job's file, whose checkpoint.uri must be empty, or an empty folder, s3://… or
     gs://…, which is then the place of the first job that saves there.
     """
     uri, identity = _job_place(place) if Path(place).is_file() else (place, None)
-    branched = _history(job, state_dir).branch(checkpoint, uri, identity)
+    branched = _history(job, source).branch(checkpoint, uri, identity)
     _say(f"{branched.names()[0]} is the first checkpoint in {branched.uri}")
 
 
@@ -148,8 +149,8 @@ def branch(job: str, checkpoint: str, place: str, state_dir: Path) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--to", "form", type=click.Choice(["safetensors", "dcp"]), required=True,
               help="The format to write.")  # fmt: skip
-@state_dir_option
-def export_(job: str, checkpoint: str, folder: Path, form: str, state_dir: Path) -> None:
+@source_options
+def export_(job: str, checkpoint: str, folder: Path, form: str, source: OpenSource) -> None:
     """Write a sharded checkpoint into FOLDER for other programs, verified, with little memory.
 
     safetensors holds the weights alone, in files of 5 GB with Hugging Face's index; dcp, for
@@ -158,10 +159,10 @@ def export_(job: str, checkpoint: str, folder: Path, form: str, state_dir: Path)
     from costopt.checkpoint.sharded.safetensors import export_safetensors
     from costopt.checkpoint.sharded.tensor_stream import open_source
 
-    history = _history(job, state_dir)
-    source = open_source(history.place, history.resolve(checkpoint))
+    history = _history(job, source)
+    checkpoint_source = open_source(history.place, history.resolve(checkpoint))
     write = export_safetensors if form == "safetensors" else _dcp_files().export_dcp
-    for path in write(source, folder):
+    for path in write(checkpoint_source, folder):
         click.echo(path)
 
 
@@ -206,7 +207,7 @@ def _dcp_files() -> Any:
                    "minimum duration there is over.")  # fmt: skip
 @click.option("--apply", is_flag=True, allow_from_autoenv=False,
               help="Delete them. Without this flag, only list them.")  # fmt: skip
-@state_dir_option
+@source_options
 def prune(
     job: str,
     last: int,
@@ -215,13 +216,13 @@ def prune(
     metric: str,
     cold_after: int | None,
     apply: bool,
-    state_dir: Path,
+    source: OpenSource,
 ) -> None:
     """Delete untagged old checkpoints and incomplete saves."""
     from costopt.checkpoint.history import RetentionPolicy
 
     rule = RetentionPolicy(last, every, best, metric)
-    doomed = _history(job, state_dir).prune(rule, apply=apply, cold_after_days=cold_after)
+    doomed = _history(job, source).prune(rule, apply=apply, cold_after_days=cold_after)
     for name in doomed:
         click.echo(name)
     if not doomed:
@@ -230,7 +231,7 @@ def prune(
         _say("nothing was removed: add --apply to do so")
 
 
-def _history(job: str, state_dir: Path) -> CheckpointHistory:
+def _history(job: str, source: OpenSource) -> CheckpointHistory:
     """Return the checkpoints of a job. Raise SpecError, LedgerError."""
     from costopt.checkpoint.history import CheckpointHistory
     from costopt.domain.errors import SpecError
@@ -243,7 +244,7 @@ def _history(job: str, state_dir: Path) -> CheckpointHistory:
         raise SpecError(
             f"{job}: there is no such file or folder", hint="check the path", code="missing"
         )
-    return CheckpointHistory.open(_uri_in_ledger(job, state_dir))
+    return CheckpointHistory.open(_uri_of_run(job, source))
 
 
 def _job_place(file: str) -> tuple[str, JobIdentity]:
@@ -255,20 +256,18 @@ def _job_place(file: str) -> tuple[str, JobIdentity]:
     return job.checkpoint.uri, job_identity(job)
 
 
-def _uri_in_ledger(job: str, state_dir: Path) -> str:
-    from costopt.api.ledgers import LedgerReader
+def _uri_of_run(job: str, source: OpenSource) -> str:
     from costopt.domain.errors import LedgerError
     from costopt.domain.events import CheckpointCommitted
 
-    with LedgerReader(state_dir) as reader:
-        events = [recorded.event for recorded in reader.job(job).events()]
-    saved = [event.uri for event in events if isinstance(event, CheckpointCommitted)]
-    if not saved:
-        raise LedgerError(
-            f"job {job!r} has saved nothing that {state_dir} knows of",
-            hint="name the job's file, or where its checkpoints are",
-        )
-    return saved[-1].rstrip("/").rpartition("/")[0]
+    with source() as runs:
+        saved = next(runs.job(job).ledger.newest(CheckpointCommitted, job), None)
+        if saved is None:
+            raise LedgerError(
+                f"job {job!r} has saved nothing that {runs.name} knows of",
+                hint="name the job's file, or where its checkpoints are",
+            )
+    return saved[1].uri.rstrip("/").rpartition("/")[0]
 
 
 def _notes(rows: Sequence[object]) -> tuple[str, ...]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from costopt.cli.connection import connect, optional_server_options
-from costopt.cli.options import output_option, print_table, state_dir_option
+from costopt.cli.connection import OpenSource, source_options
+from costopt.cli.options import output_option, print_table
 
 if TYPE_CHECKING:
-    from costopt.client.client import DaemonClient
     from costopt.domain.events import DecisionMade, Event
     from costopt.render.table import Table
 
@@ -30,41 +27,27 @@ NO_ALTERNATIVES = (
 @click.command()
 @click.argument("job", metavar="JOB|DECISION")
 @click.argument("decision", required=False)
-@state_dir_option
-@optional_server_options
+@source_options
 @output_option
-def explain(
-    job: str,
-    decision: str | None,
-    state_dir: Path,
-    server: str | None,
-    token_file: Path | None,
-    output: str,
-) -> None:
+def explain(job: str, decision: str | None, source: OpenSource, output: str) -> None:
     """Show why a decision was made.
 
     Without DECISION, list every decision of the job. With the id of one, or last, show its
     alternatives, each with its expected cost to the end of the job, the estimates behind that, the
     slack, and the rule that bound it. A decision's id alone is enough.
     """
-    from costopt.api.ledgers import LedgerReader
     from costopt.domain.errors import CostoptError
 
-    def events_by(name: str) -> tuple[Event, ...]:
-        if server is None:
-            with LedgerReader(state_dir) as reader:
-                return tuple(recorded.event for recorded in reader.job(name).events())
-        return remote_events(connect(server, token_file), name)
-
     named = None if decision else DECISION_ID.fullmatch(job)
-    try:
-        events = events_by(job)
-    except CostoptError:
-        if named is None:
-            raise
-        job, decision = named["job"], job
-        events = events_by(job)
-    made = list(_bound_by_guards(events))
+    with source() as runs:
+        try:
+            run = runs.job(job)
+        except CostoptError:
+            if named is None:
+                raise
+            job, decision = named["job"], job
+            run = runs.job(job)
+        made = list(_bound_by_guards(recorded.event for recorded in run.events()))
     print_table(_all(job, made) if decision is None else _one(job, made, decision), output)
 
 
@@ -180,21 +163,3 @@ def _named(job: str, made: list[DecisionMade], decision: str) -> DecisionMade:
             f"job {job!r} has no decision {decision!r}{near}", param_hint="DECISION"
         )
     return found
-
-
-PAGE = 1000
-
-
-def remote_events(client: DaemonClient, job: str) -> tuple[Event, ...]:
-    """Return all of a job's events, in order.
-
-    Raise ApiError, DaemonUnreachableError, and LedgerError for those of a newer version.
-    """
-    from costopt.ledger.codec import SCHEMA_VERSION, decode
-
-    events: list[Event] = []
-    after = 0
-    while page := client.get("jobs", job, "events", after=after, limit=PAGE)["events"]:
-        events += [decode(json.dumps({"v": SCHEMA_VERSION, **each["event"]})) for each in page]
-        after = page[-1]["seq"]
-    return tuple(events)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.connection import OpenSource, source_options
 from costopt.cli.errors import print_error
 from costopt.cli.groups import CommandEntry, LazyGroup
-from costopt.cli.options import DEFAULT_STATE_DIR, complete_file
-from costopt.controller.state_dir import LEDGER, job_now
 
 if TYPE_CHECKING:
-    from costopt.ledger.base import DurableLedger
     from costopt.render.focus import FocusRow, FocusSettings
+    from costopt.source.base import Source
 
 
 COMMANDS = {
@@ -40,8 +38,6 @@ def export() -> None:
 
 
 @click.command()
-@click.argument("ledger", metavar="[LEDGER|FOLDER]", default=str(DEFAULT_STATE_DIR),
-                shell_complete=complete_file)  # fmt: skip
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
               metavar="FILE", help="The file to write; its metadata go beside it.")  # fmt: skip
 @click.option("--format", "file_format", type=click.Choice(["csv", "parquet"]), default=None,
@@ -53,19 +49,19 @@ def export() -> None:
               help="The length of charge periods, in UTC.")  # fmt: skip
 @click.option("--billing-account", metavar="ID", default="costopt-estimate",
               help="The account under which the provider bills.")  # fmt: skip
+@source_options
 def focus(
-    ledger: str,
     out: Path,
     file_format: str | None,
     focus_version: str,
     period: str,
     billing_account: str,
+    source: OpenSource,
 ) -> None:
     """Write costs, energy and emissions as FOCUS rows, for FinOps tools.
 
-    FOCUS is the FinOps Open Cost and Usage Specification. LEDGER is a file or a PostgreSQL URL;
-    FOLDER is the state directory of runs. A node has a row per charge period and price. The sum of
-    BilledCost is what `costopt status` shows as spent: estimates, not an invoice.
+    FOCUS is the FinOps Open Cost and Usage Specification. A node has a row per charge period and
+    price. The sum of BilledCost is what `costopt status` shows as spent: estimates, not an invoice.
     """
     from costopt.render.focus import ChargePeriod, FocusSettings
     from costopt.render.focus_columns import FocusVersion
@@ -73,9 +69,8 @@ def focus(
 
     chosen = FocusFormat(file_format or ("csv" if out.suffix.lower() == ".csv" else "parquet"))
     settings = FocusSettings(billing_account, ChargePeriod(period))
-    with opened_ledger(ledger) as (events, state_dir):
-        rows = _rows(events, state_dir, settings)
-        totals = write_focus(rows, out, chosen, FocusVersion(focus_version))
+    with source() as runs:
+        totals = write_focus(_rows(runs, settings), out, chosen, FocusVersion(focus_version))
     if totals.unlisted_rows:
         print_error(
             "note",
@@ -86,35 +81,17 @@ def focus(
     click.echo(out)
 
 
-@contextmanager
-def opened_ledger(place: str) -> Iterator[tuple[DurableLedger, Path | None]]:
-    """Yield the ledger, and the state directory that it is in; None for a server."""
-    from costopt.database.database_url import is_url
-    from costopt.ledger.base import open_ledger
-
-    if is_url(place):
-        with open_ledger(place, create=False) as ledger:
-            yield ledger, None
-        return
-    path = Path(place) / LEDGER if Path(place).is_dir() else Path(place)
-    with open_ledger(path, create=False) as ledger:
-        yield ledger, path.parent
-
-
-def _rows(
-    ledger: DurableLedger, state_dir: Path | None, settings: FocusSettings
-) -> Iterator[FocusRow]:
+def _rows(source: Source, settings: FocusSettings) -> Iterator[FocusRow]:
     """Yield the rows of all jobs, each until its clock's time; note what the file leaves out."""
     from costopt.domain.events import DataMoved
-    from costopt.ledger.fold_cache import require_fold
     from costopt.render.focus import focus_rows
+    from costopt.source.base import recorded_runs
 
-    for job in ledger.jobs():
-        known = require_fold(ledger, job)
-        moves = [event for _, event in ledger.newest(DataMoved, job)]
+    for run in recorded_runs(source):
+        moves = [event for _, event in run.ledger.newest(DataMoved, run.name)]
         unpriced = sum(move.usd_micros is None for move in moves)
         if unpriced:
-            print_error("note", f"{unpriced} transfers of {job} have no known price and no row")
-        yield from focus_rows(
-            known.account, moves, job_now(state_dir, job, known.last_at), settings
-        )
+            print_error(
+                "note", f"{unpriced} transfers of {run.name} have no known price and no row"
+            )
+        yield from focus_rows(run.account(), moves, run.now(), settings)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from costopt.cli.options import account_option, state_dir_option
+from costopt.cli.connection import OpenSource, source_options
+from costopt.cli.options import account_option
 from costopt.domain.errors import StoreError
 from costopt.render.table import OutputFormat
 
@@ -19,31 +20,32 @@ _BY_SUFFIX = {".csv": OutputFormat.CSV, ".json": OutputFormat.JSON, ".md": Outpu
               metavar="FILE", help="The file to write: a page, or CSV, JSON or Markdown by its "
               "ending.")  # fmt: skip
 @account_option
-@state_dir_option
-def ghg(job: str | None, out: Path, account: str | None, state_dir: Path) -> None:
+@source_options
+def ghg(job: str | None, out: Path, account: str | None, source: OpenSource) -> None:
     """Write energy and emissions by month and region.
 
     The inventory of JOB, or of all jobs: energy, location-based and market-based emissions and
     embodied carbon. The electricity contracts of --account count in place of those in the ledger.
     """
-    from costopt.api.ledgers import LedgerReader
     from costopt.domain.contracts import contract_terms
     from costopt.domain.events import CarbonIntensityRecorded, ElectricityContractsRecorded
     from costopt.planning.request import load_account
     from costopt.render.ghg import JobBooks, ghg_table
     from costopt.render.writers import write_table
+    from costopt.source.base import recorded_runs
 
     shared = None if account is None else load_account(account)
     books: list[JobBooks] = []
-    with LedgerReader(state_dir) as reader:
-        for name in reader.jobs() if job is None else (job,):
-            run = reader.job(name)
+    with source() as opened:
+        for run in recorded_runs(opened) if job is None else (opened.job(job),):
             events = (recorded.event for recorded in run.events())
             hours = tuple(each for each in events if isinstance(each, CarbonIntensityRecorded))
             job_account, at = run.account(), run.now()
             if shared is not None and shared.electricity_contracts:
                 terms = tuple(map(contract_terms, shared.electricity_contracts))
-                job_account.apply(ElectricityContractsRecorded(at=at, job=name, contracts=terms))
+                job_account.apply(
+                    ElectricityContractsRecorded(at=at, job=run.name, contracts=terms)
+                )
             books.append(JobBooks(job_account, hours, at))
     output = _BY_SUFFIX.get(out.suffix.lower(), OutputFormat.HTML)
     try:

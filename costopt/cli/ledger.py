@@ -1,7 +1,4 @@
-"""`costopt status`, `events`, `tasks` and `report`: read the ledger of a state directory.
-
-None of them changes it.
-"""
+"""`costopt status`, `events`, `tasks` and `report`: what runs did, from a ledger or a daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from costopt.cli.options import account_option, output_option, print_table, state_dir_option
+from costopt.cli.connection import OpenSource, source_options
+from costopt.cli.options import account_option, output_option, print_table
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
@@ -20,63 +18,58 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job", required=False)
-@state_dir_option
+@source_options
 @output_option
-def status(job: str | None, state_dir: Path, output: str) -> None:
+def status(job: str | None, source: OpenSource, output: str) -> None:
     """Show progress and costs of jobs.
 
     Without JOB, list every job of the state directory. The figures are computed from the ledger, so
     they are available while a job runs and after it.
     """
-
-    from costopt.api.ledgers import LedgerReader
     from costopt.render.run_tables import jobs_table, status_table, summary_table
     from costopt.render.table import OutputFormat
+    from costopt.source.base import recorded_runs
 
-    with LedgerReader(state_dir) as reader:
+    with source() as runs:
         if job is not None:
-            print_table(status_table(reader.job(job).summary(), output), output)
+            print_table(status_table(runs.job(job).summary(), output), output)
             return
-        found = reader.summaries()
+        found = [run.summary() for run in recorded_runs(runs)]
     raw = output in (OutputFormat.JSON, OutputFormat.CSV)
     print_table(summary_table(found) if raw else jobs_table(found), output)
 
 
 @click.command()
 @click.argument("job", required=False)
-@state_dir_option
 @click.option("--after", type=int, default=0, metavar="SEQ", help="Only events after this number.")
+@source_options
 @output_option
-def events(job: str | None, state_dir: Path, after: int, output: str) -> None:
+def events(job: str | None, after: int, source: OpenSource, output: str) -> None:
     """List the events in the ledger.
 
     Every event has a number; the json form holds every field of each event.
     """
-
-    from costopt.api.ledgers import LedgerReader
     from costopt.render.events import events_table
 
-    with LedgerReader(state_dir) as reader:
-        recorded = reader.events if job is None else reader.job(job).events
+    with source() as runs:
+        recorded = runs.events if job is None else runs.job(job).events
         print_table(events_table(recorded(after=after)), output)
 
 
 @click.command()
 @click.argument("job")
-@state_dir_option
+@source_options
 @output_option
-def tasks(job: str, state_dir: Path, output: str) -> None:
+def tasks(job: str, source: OpenSource, output: str) -> None:
     """List an array's tasks with their results.
 
     Those that ended are listed, with their parameters and the numbers of their results. A task that
     failed, or whose node was lost, was started more than once; it has one result.
     """
-
-    from costopt.api.ledgers import LedgerReader
     from costopt.render.tasks_table import tasks_table
 
-    with LedgerReader(state_dir) as reader:
-        account = reader.job(job).account()
+    with source() as runs:
+        account = runs.job(job).account()
     total = None if account.submitted is None else account.submitted.work_units
     if account.submitted is not None and account.submitted.unit != "tasks":
         raise click.UsageError(f"job {job!r} is not an array: see `costopt status {job}`")
@@ -92,10 +85,10 @@ def tasks(job: str, state_dir: Path, output: str) -> None:
     help="Where to write it; default: JOB.html.",
 )
 @account_option
-@state_dir_option
+@source_options
 @click.pass_context
 def report(
-    context: click.Context, job: str, to: Path | None, account: str | None, state_dir: Path
+    context: click.Context, job: str, to: Path | None, account: str | None, source: OpenSource
 ) -> None:
     """Write a job's report as one HTML file.
 
@@ -103,14 +96,13 @@ def report(
     deadline and every event, and needs nothing but a browser. Prints the file's path. With
     --account on the command line, the ledger is compared with what the account's providers billed.
     """
-    from costopt.api.ledgers import LedgerReader
     from costopt.render.html import require_report_extra
     from costopt.render.run_report import write_run_report
     from costopt.render.run_tables import RunView, ledger_drift
 
     require_report_extra()
-    with LedgerReader(state_dir) as reader:
-        known = reader.job(job)
+    with source() as runs:
+        known = runs.job(job)
         recorded, now = [each.event for each in known.events()], known.now()
     run = RunView.of(recorded, now)
     # Asking for a bill may cost money, so that the account of the environment alone is not asked.

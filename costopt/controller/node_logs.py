@@ -10,7 +10,7 @@ from typing import Protocol
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.events import GangFormed, NodeLaunched
 from costopt.domain.object_store import ObjectStore
-from costopt.domain.ports import EventIndex
+from costopt.domain.ports import EventReader
 from costopt.protocol.node_logs import TRAINER_LOGS, LogChunk, NodeLog
 from costopt.protocol.tasks import TaskBoard
 from costopt.store.address import is_key_part
@@ -61,7 +61,7 @@ def read_task_log(store: ObjectStore, job: str, task: int) -> TaskLog:
     return TaskLog(job, task, "".join(texts))
 
 
-def logged_node(ledger: EventIndex, job: str, node_id: str | None) -> str:
+def logged_node(ledger: EventReader, job: str, node_id: str | None) -> str:
     """The node whose log is meant: where none is named, rank 0 of the newest gang.
 
     Scripts print there. Before the first gang it is the newest node. Raises SpecError where the job

@@ -23,6 +23,8 @@ from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 
 LEDGER = "ledger.sqlite"
 CLOCK = "clock.json"
+SOCKET = "daemon.sock"
+"""The socket of the daemon of the directory."""
 CLOUD = "cloud"
 """The folder of a daemon's site, which is a simulated cloud where there is a clock in it."""
 RUNS, DAEMONS = "runs.lock", "daemons.lock"
@@ -131,7 +133,7 @@ def open_state_ledger(state_dir: Path, *, read_only: bool = False) -> SqlLedger:
     if not path.exists():
         raise LedgerError(
             f"nothing has run in {state_dir}: there is no ledger {path}",
-            hint="name the state directory of a run (--state-dir)",
+            hint="name the state directory of a run (--state-dir) or a daemon (--server)",
             code="no_ledger",
         )
     return open_sqlite_ledger(path, create=False, read_only=read_only)
@@ -155,10 +157,15 @@ def job_now(state_dir: Path | None, job: str, last_at: datetime) -> datetime:
     Never before ``last_at``, its last event. None: not in a state directory.
     """
     now = datetime.now(UTC)
-    folders = () if state_dir is None else (state_dir / "jobs" / job, state_dir / CLOUD)
-    clock = next((folder / CLOCK for folder in folders if (folder / CLOCK).exists()), None)
-    if clock is not None:
+    folder = simulation_folder(state_dir, job)
+    if folder is not None:
         from costopt.controller.simulated_site import load_market_clock
 
-        now = load_market_clock(clock, now, 1.0).now()
+        now = load_market_clock(folder / CLOCK, now, 1.0).now()
     return max(now, last_at)
+
+
+def simulation_folder(state_dir: Path | None, job: str) -> Path | None:
+    """Return the folder of the simulated cloud that a job of the ledger runs on, else None."""
+    folders = () if state_dir is None else (state_dir / "jobs" / job, state_dir / CLOUD)
+    return next((folder for folder in folders if (folder / CLOCK).exists()), None)

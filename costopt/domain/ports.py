@@ -145,24 +145,32 @@ class RecordedEvent:
     event: Event
 
 
-class Ledger(Protocol):
-    """Append-only events. Appended events are durable when ``append`` returns."""
-
-    def append(self, *events: Event) -> None:
-        """Append all of them or none. Raises LedgerError."""
-        ...
+class EventStream(Protocol):
+    """Events in order."""
 
     def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield events in order, of one job or of all, with seq > ``after``."""
         ...
 
 
-class EventIndex(Ledger, Protocol):
-    """A ledger that finds events of one kind without decoding the others."""
+class Ledger(EventStream, Protocol):
+    """Append-only events. Appended events are durable when ``append`` returns."""
+
+    def append(self, *events: Event) -> None:
+        """Append all of them or none. Raises LedgerError."""
+        ...
+
+
+class EventReader(EventStream, Protocol):
+    """Events, also those of one kind alone."""
 
     def newest(self, kind: type[AnyEvent], job: str) -> Iterator[tuple[int, AnyEvent]]:
         """Yield the job's events of a kind with their seq, newest first. Raises LedgerError."""
         ...
+
+
+class EventIndex(Ledger, EventReader, Protocol):
+    """A ledger that finds events of one kind without decoding the others."""
 
     def last_of_each(self, kind: type[AnyEvent]) -> Iterator[tuple[int, AnyEvent]]:
         """Yield each job's newest event of a kind with its seq, newest first.

@@ -26,7 +26,7 @@ from typing import Any
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event
 from costopt.domain.market import Pool
-from costopt.domain.ports import Ledger
+from costopt.domain.ports import EventStream
 from costopt.ledger.account_parts import CostTotals, FleetAccount, TransferAccount, WorkAccount
 from costopt.ledger.base import CachedFold, DurableLedger, FoldCache
 from costopt.ledger.codec import decode, encode
@@ -65,7 +65,7 @@ class FoldState:
     fresh: int
 
 
-def load_fold(ledger: Ledger, job: str, known: FoldState | None = None) -> FoldState | None:
+def load_fold(ledger: EventStream, job: str, known: FoldState | None = None) -> FoldState | None:
     """Return the fold of a job's events, None where the ledger holds none. Raises LedgerError.
 
     Resumes from ``known``, else from the cached fold, where the ledger caches folds.
@@ -87,7 +87,7 @@ def load_fold(ledger: Ledger, job: str, known: FoldState | None = None) -> FoldS
     return None if last_at is None else FoldState(account, record, seq, last_at, fresh)
 
 
-def require_fold(ledger: DurableLedger, job: str, known: FoldState | None = None) -> FoldState:
+def require_fold(ledger: EventStream, job: str, known: FoldState | None = None) -> FoldState:
     """Return the fold as ``load_fold``. Raises LedgerError also for a job without events."""
     found = load_fold(ledger, job, known)
     if found is None:

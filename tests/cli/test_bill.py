@@ -59,6 +59,7 @@ class Month:
         arguments = [
             "export",
             "bill",
+            "--state-dir",
             str(self.folder / "ledger.db"),
             "--account",
             account,

@@ -80,6 +80,7 @@ def test_escape_sequences_are_left_out(run: Run) -> None:
 
 
 def test_an_account_without_a_store_is_refused(run: Run) -> None:
+    run.tell(*sample_events(JOB))
     (run.folder / "account.yaml").write_text("kind: account\nversion: 1\nowner: me\n")
     refused = run.logs()
     assert (refused.exit_code, failure(refused).code) == (2, "no_store")

@@ -136,7 +136,7 @@ MISTAKES_IN_COMMANDS = {
     "schema --foo": "error: No such option '--foo'.\n  → see costopt schema --help\n",
     "status --state-dir none": (
         "error: nothing has run in none: there is no ledger none/ledger.sqlite\n  → name the "
-        "state directory of a run (--state-dir)\n"
+        "state directory of a run (--state-dir) or a daemon (--server)\n"
     ),
     "plan nope.yaml": "error: nope.yaml: cannot be read: no such file or directory\n",
     "run nope.yaml": (

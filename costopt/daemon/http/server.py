@@ -31,6 +31,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from costopt.controller.state_dir import SOCKET
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import LOCAL, ApiContext
 from costopt.daemon.http.problems import HttpProblemError
@@ -217,8 +218,6 @@ def _folder_for_jobs(state_dir: Path) -> Path:
     return folder
 
 
-SOCKET = "daemon.sock"
-"""Name of the socket in the state directory."""
 MAX_PATH_BYTES = 107
 """Maximum length of a socket's path on Linux, unix(7): sun_path without its terminating byte."""
 UNIX = "unix:"

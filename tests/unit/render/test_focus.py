@@ -250,7 +250,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def export(place: str, out: Path, *options: str) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(cli, ["export", "focus", place, "--out", str(out), *options])
+    done = CliRunner().invoke(
+        cli, ["export", "focus", "--state-dir", place, "--out", str(out), *options]
+    )
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{out}\n"
     return pq.read_table(out).to_pylist() if out.suffix == ".parquet" else []
@@ -287,7 +289,9 @@ def test_csv_holds_what_parquet_holds(tmp_path: Path) -> None:
 
 def test_without_a_ledger_nothing_is_written(tmp_path: Path) -> None:
     out = tmp_path / "costs.parquet"
-    done = CliRunner().invoke(cli, ["export", "focus", str(tmp_path), "--out", str(out)])
+    done = CliRunner().invoke(
+        cli, ["export", "focus", "--state-dir", str(tmp_path), "--out", str(out)]
+    )
     assert done.exit_code == 1
     assert not out.exists()
 
@@ -296,7 +300,9 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with open_ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.append(*sample_events())
     out = tmp_path / "none" / "costs.csv"
-    done = CliRunner().invoke(cli, ["export", "focus", str(tmp_path), "--out", str(out)])
+    done = CliRunner().invoke(
+        cli, ["export", "focus", "--state-dir", str(tmp_path), "--out", str(out)]
+    )
     assert done.exit_code == 1
     assert str(out) in done.stderr
 

@@ -1,0 +1,1 @@
+"""Where runs are read: the ledger of a folder, or a daemon. Both answer alike."""
