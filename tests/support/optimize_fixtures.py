@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Budget, CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
+from costopt.domain.estimate import Basis, Estimate, Series
+from costopt.domain.job import (
+    Budget,
+    CheckpointSpec,
+    Job,
+    Phase,
+    Progress,
+    Resources,
+    WorkAmount,
+    WorkUnit,
+)
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
+from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
 from costopt.domain.throughput import Throughput, ThroughputSample
+from costopt.domain.view import JobView
+from costopt.optimize.configurations import ConfigurationTable
+from costopt.optimize.planner import prepare
+from costopt.optimize.request import PlanRequest
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+CHEAPEST = Policy("cheap")
 UNHURRIED_S = 600.0
 """A limit of time that ends no plan of a test, however busy the machine is."""
 
@@ -95,3 +111,39 @@ def machines_of(
 ) -> Mapping[Pool, InstanceType]:
     """Every pool on the same machine."""
     return {o.pool: what or machine() for o in offers}
+
+
+def hourly(prices: Mapping[Pool, Sequence[float]]) -> dict[Pool, Series]:
+    """Forecasts that give these values for the hours from now on."""
+    return {
+        where: Series(tuple(NOW + timedelta(hours=h) for h in range(len(usd))), tuple(usd), "x")
+        for where, usd in prices.items()
+    }
+
+
+def plan_request(
+    offers: Iterable[Offer],
+    *jobs: Job | JobView,
+    policy: Policy = CHEAPEST,
+    powers: Mapping[Pool, NodePower] | None = None,
+    machines: Mapping[Pool, InstanceType] | None = None,
+    **more: Any,
+) -> PlanRequest:
+    """A request for these jobs, by default one, where nodes are alike unless they are given."""
+    used = tuple(offers)
+    views = [one if isinstance(one, JobView) else JobView(one, Progress()) for one in jobs]
+    return PlanRequest(
+        NOW,
+        tuple(views or [JobView(job(), Progress())]),
+        used,
+        machines or machines_of(used),
+        {o.pool: power() for o in used} if powers is None else powers,
+        policy,
+        **more,
+    )
+
+
+def configuration_table(request: PlanRequest) -> ConfigurationTable:
+    """The table of the request's only job."""
+    ((planned,), _) = prepare(request)
+    return planned.table

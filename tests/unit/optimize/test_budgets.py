@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Series
-from costopt.domain.job import Budget, Job, Progress, Resources
+from costopt.domain.job import Budget, Job, Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
-from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, offer, plan_request, pool, power
 
 POWER_ERROR = 0.1
 
@@ -30,8 +29,7 @@ def request(offers: Sequence[Offer], what: Job, *then: ObjectiveTerm) -> PlanReq
     watts = np.interp(prices, [1.0, 5.0], [6000.0, 2000.0]).tolist()
     powers = {o.pool: power(w) for o, w in zip(offers, watts, strict=True)}
     policy = Policy("p", Objective(then=then, tolerance=0.5), Risk(0.95, 0.0))
-    view = JobView(what, Progress())
-    return PlanRequest(NOW, (view,), tuple(offers), machines_of(offers), powers, policy)
+    return plan_request(offers, what, policy=policy, powers=powers)
 
 
 def market(seed: int) -> list[Offer]:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Series
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy, Risk
-from costopt.domain.view import JobView
 from costopt.optimize.chance_constraint import (
     MIN_IMPROVEMENT,
     solve_chance_constrained,
@@ -24,16 +23,16 @@ from costopt.optimize.pruning import single_held_h, usable_h
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_segments, with_time_margin
 from costopt.optimize.solve import SolverSettings, single_configuration_segments
-from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, offer, plan_request, pool
 
 ON_DEMAND = CapacityType.ON_DEMAND
 
 
-def request(offers: Sequence[Offer], what: Job, policy: Policy | None = None) -> PlanRequest:
-    powers = {o.pool: power() for o in offers}
-    chosen = policy or Policy("p", risk=Risk(0.9, 0.0))
-    view = JobView(what, Progress())
-    return PlanRequest(NOW, (view,), tuple(offers), machines_of(offers), powers, chosen)
+SURE = Policy("p", risk=Risk(0.9, 0.0))
+
+
+def request(offers: Sequence[Offer], what: Job, policy: Policy = SURE) -> PlanRequest:
+    return plan_request(offers, what, policy=policy)
 
 
 def shaky_market(seed: int) -> tuple[list[Offer], Job]:

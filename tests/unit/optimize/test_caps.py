@@ -23,7 +23,7 @@ from costopt.optimize.limits import shared_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, offer, plan_request, pool, power
 
 BUSY_W = 4000.0
 MILD = PowerCap(300.0, 0.95, 3200.0, "made up")
@@ -53,15 +53,10 @@ def request(
     nodes: int = 3,
     quotas: tuple[Quota, ...] = (),
 ) -> PlanRequest:
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(job(resources=Resources(max_nodes=nodes)), Progress()),),
-        offers=tuple(offers),
-        machines=machines_of(offers),
-        powers=powers or {o.pool: CAPPED for o in offers},
-        policy=Policy("p", limits=limits),
-        quotas=quotas,
-    )
+    what = job(resources=Resources(max_nodes=nodes))
+    capped = powers or {o.pool: CAPPED for o in offers}
+    policy = Policy("p", limits=limits)
+    return plan_request(offers, what, policy=policy, powers=capped, quotas=quotas)
 
 
 def two_pools() -> list[Offer]:

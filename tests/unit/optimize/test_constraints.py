@@ -11,15 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costopt.domain.account import Tenant
-from costopt.domain.job import Budget, Job, Progress
+from costopt.domain.job import Budget, Job
 from costopt.domain.market import Offer
 from costopt.domain.plan import Constraint, Plan
 from costopt.domain.policy import Limits, Policy, Risk
-from costopt.domain.view import JobView
 from costopt.optimize import segments
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
+from tests.support.optimize_fixtures import job, machine, offer, plan_request, pool
 
 SLOW, FAST = pool("a", name="slow"), pool("b")
 POINTS = (("A100", 8, 1.0), ("T4", 8, 0.5))
@@ -28,19 +27,12 @@ POINTS = (("A100", 8, 1.0), ("T4", 8, 0.5))
 def request(
     jobs: Sequence[Job], offers: Sequence[Offer] | None = None, quotas: tuple[Quota, ...] = ()
 ) -> PlanRequest:
-    """A slow cheap pool and a fast dear one; the fast one needs half the energy."""
+    """A slow cheap pool and a fast expensive one; the fast one needs half the energy."""
     used = offers or (offer(SLOW, 1.0), offer(FAST, 4.0))
     slow = machine("T4", name="slow")
     machines = {o.pool: slow if o.pool.instance_type == "slow" else machine() for o in used}
-    return PlanRequest(
-        NOW,
-        tuple(JobView(one, Progress()) for one in jobs),
-        tuple(used),
-        machines,
-        {o.pool: power(4000.0) for o in used},
-        Policy("p", risk=Risk(0.5, 0.0)),
-        quotas,
-    )
+    policy = Policy("p", risk=Risk(0.5, 0.0))
+    return plan_request(used, *jobs, policy=policy, machines=machines, quotas=quotas)
 
 
 def of(made: Plan, name: str) -> Constraint:

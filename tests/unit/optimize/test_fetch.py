@@ -7,20 +7,23 @@ from dataclasses import replace
 import pytest
 
 from costopt.domain.cached_data import GIGABITS_PER_GIB, CachedData
-from costopt.domain.job import DataLocation, Job, Progress
+from costopt.domain.job import DataLocation, Job
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
-from costopt.domain.policy import Policy
 from costopt.domain.storage import StoragePrice
 from costopt.domain.transfers import Transfer, checkpoint_storage
-from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
-from costopt.optimize.demand import remaining_demand
-from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.offer_columns import transfer_costs
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import (
+    configuration_table,
+    job,
+    machine,
+    offer,
+    plan_request,
+    pool,
+)
 
 HERE, THERE = pool("a", region="r1"), pool("a", region="r2")
 COSTS = Transfer(0.05, None, "made up")
@@ -43,25 +46,9 @@ def request_of(
     prices: tuple[float, float] = (10.0, 10.0),
     hazard: float = 0.0,
 ) -> PlanRequest:
-    offers = tuple(
-        offer(where, price, hazard=hazard)
-        for where, price in zip((HERE, THERE), prices, strict=True)
-    )
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(one, Progress()),),
-        offers=offers,
-        machines=machines_of(offers),
-        powers={o.pool: power() for o in offers},
-        policy=Policy("cheap"),
-        transfers=BOTH_WAYS if transfers is None else transfers,
-    )
-
-
-def table_of(request: PlanRequest) -> ConfigurationTable:
-    demand = remaining_demand(request.jobs[0], NOW, 0.0)
-    assert demand is not None
-    return TableEnumerator(request).table(demand)[0]
+    places = zip((HERE, THERE), prices, strict=True)
+    offers = [offer(where, price, hazard=hazard) for where, price in places]
+    return plan_request(offers, one, transfers=BOTH_WAYS if transfers is None else transfers)
 
 
 def row_of(table: ConfigurationTable, where: Pool) -> int:
@@ -72,7 +59,7 @@ def row_of(table: ConfigurationTable, where: Pool) -> int:
     "one", [job(), with_data(0.0), with_data(500.0, None), with_checkpoint(50.0, None)]
 )
 def test_what_lies_nowhere_known_adds_nothing(one: Job) -> None:
-    table = table_of(request_of(one, transfers={}))
+    table = configuration_table(request_of(one, transfers={}))
     assert table.start_h == pytest.approx(one.startup_s / 3600)
     assert table.restore_h == pytest.approx(one.checkpoint.restore_s / 3600)
     assert not table.transfer_usd.any()
@@ -81,7 +68,7 @@ def test_what_lies_nowhere_known_adds_nothing(one: Job) -> None:
 
 def test_data_of_another_region_cost_dollars_and_time_at_each_start() -> None:
     one = with_data(1000.0)
-    table = table_of(request_of(one))
+    table = configuration_table(request_of(one))
     here, there = row_of(table, HERE), row_of(table, THERE)
     hours = 1000 * 8.589934592 / 400 / 3600
     assert table.transfer_usd[[here, there]] == pytest.approx([0.0, 50.0])
@@ -108,14 +95,14 @@ def test_no_time_is_counted_where_no_speed_is_known() -> None:
 
 
 def test_an_interruption_pays_the_transfer_again() -> None:
-    table = table_of(request_of(with_data(1000.0), hazard=0.1))
+    table = configuration_table(request_of(with_data(1000.0), hazard=0.1))
     here, there = row_of(table, HERE), row_of(table, THERE)
     assert table.usd_per_hour[there] == pytest.approx(table.usd_per_hour[here] + 0.1 * 50)
     assert table.paid_units_per_hour[there] < table.paid_units_per_hour[here]
 
 
 def test_saves_to_another_region_pay_the_way_back() -> None:
-    table = table_of(request_of(with_checkpoint(100.0)))
+    table = configuration_table(request_of(with_checkpoint(100.0)))
     there = row_of(table, THERE)
     saves_per_hour = 3600 / (table.interval_s[there] + 10.0)
     assert table.transfer_usd[there] == pytest.approx(5.0)
@@ -152,7 +139,7 @@ def with_cache(size_gib: float, region: str | None = "aws/r1", gbps: float | Non
 
 
 def test_a_cache_is_paid_by_each_node_and_an_interruption_pays_one() -> None:
-    calm, risky = (table_of(request_of(with_cache(100.0), hazard=h)) for h in (0.0, 0.1))
+    calm, risky = (configuration_table(request_of(with_cache(100.0), hazard=h)) for h in (0.0, 0.1))
     here, there = row_of(calm, HERE), row_of(calm, THERE)
     nodes = calm.nodes[there]
     assert calm.transfer_usd[[here, there]] == pytest.approx([0.0, nodes * 5.0])
@@ -186,7 +173,7 @@ def test_disks_and_kept_checkpoints_are_part_of_an_hour_and_of_a_start() -> None
     assert found.node_hour_usd == pytest.approx(200 * 0.073 / 730)
     assert found.hour_usd == pytest.approx(3 * 100 * 0.0146 / 730)
     assert found.save_usd == pytest.approx(1600 * 0.005 / 1000)
-    table = table_of(request_of(one, transfers={**BOTH_WAYS, **kept}))
+    table = configuration_table(request_of(one, transfers={**BOTH_WAYS, **kept}))
     row = row_of(table, HERE)
     saves_per_hour = 3600 / (table.interval_s[row] + 10.0)
     hour = found.node_hour_usd * table.nodes[row] + found.hour_usd + saves_per_hour * found.save_usd

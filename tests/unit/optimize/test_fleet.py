@@ -11,17 +11,25 @@ import pytest
 
 from costopt.domain.account import Tenant
 from costopt.domain.estimate import Series
-from costopt.domain.job import Job, Phase, Progress, Resources
+from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
-from costopt.domain.view import JobView
 from costopt.optimize.colgen.generation import ColumnGeneration
 from costopt.optimize.colgen.warm_start import WarmStart
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import (
+    NOW,
+    UNHURRIED_S,
+    hourly,
+    job,
+    offer,
+    plan_request,
+    pool,
+    power,
+)
 
 CHEAP, EXPENSIVE = pool("a"), pool("b", kind=CapacityType.ON_DEMAND)
 
@@ -38,26 +46,14 @@ def request(
     watts: NodePower | None = None,
 ) -> PlanRequest:
     """Jobs from now on, hourly slots, no margin for risk; ``prices`` are by hour."""
-    return PlanRequest(
-        NOW,
-        tuple(JobView(one, Progress()) for one in jobs),
+    return plan_request(
         offers,
-        machines_of(offers),
-        {o.pool: watts or power() for o in offers},
-        Policy(
-            "p",
-            objective or Objective(),
-            Risk(on_time=0.0, reserve_s=0.0),
-            limits=limits or Limits(),
-        ),
+        *jobs,
+        policy=Policy("p", objective or Objective(), Risk(0.0, 0.0), limits=limits or Limits()),
+        powers={o.pool: watts or power() for o in offers},
         quotas=quotas,
         slot_s=3600.0,
-        price_forecasts={
-            where: Series(
-                tuple(NOW + timedelta(hours=h) for h in range(len(values))), tuple(values), "x"
-            )
-            for where, values in (prices or {}).items()
-        },
+        price_forecasts=hourly(prices or {}),
         tenants={tenant.name: tenant for tenant in tenants},
     )
 

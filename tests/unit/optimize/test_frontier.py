@@ -12,24 +12,22 @@ from hypothesis import strategies as st
 
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.estimate import Basis, Estimate, Series
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast
-from costopt.domain.policy import Policy
-from costopt.domain.view import JobView
 from costopt.optimize.frontier import FrontierPoint, frontier
 from costopt.optimize.pareto import knee, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.errors import has_code
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, offer, plan_request, pool, power
 
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
 
 
 def request(what: Job, *, trade_off: bool = True) -> PlanRequest:
-    """Pools from cheap and hungry to dear and frugal, with an on-demand one."""
+    """Pools from cheap and hungry to expensive and frugal, with an on-demand one."""
     hazard = 0.02 if trade_off else 0.0
     offers = [
         offer(pool("a"), 2.0, hazard=hazard),
@@ -39,9 +37,7 @@ def request(what: Job, *, trade_off: bool = True) -> PlanRequest:
     ]
     watts = (6000.0, 4000.0, 3000.0, 5000.0) if trade_off else (4000.0,) * 4
     powers = {o.pool: power(w) for o, w in zip(offers, watts, strict=True)}
-    return PlanRequest(
-        NOW, (JobView(what, Progress()),), tuple(offers), machines_of(offers), powers, Policy("p")
-    )
+    return plan_request(offers, what, powers=powers)
 
 
 def figures(point: FrontierPoint) -> tuple[float, float, datetime]:

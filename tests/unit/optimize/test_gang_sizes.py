@@ -18,20 +18,20 @@ from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.view import JobView
-from costopt.optimize.configurations import ConfigurationTable
-from costopt.optimize.planner import plan, prepare
+from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import SPOT_A, task
 from tests.support.optimize_fixtures import (
     NOW,
     UNHURRIED_S,
+    configuration_table,
     job,
     machine,
     machines_of,
     offer,
+    plan_request,
     pool,
-    power,
 )
 from tests.support.strategy_fixtures import look
 from tests.support.strategy_fixtures import offer as seen_offer
@@ -48,26 +48,19 @@ def request_of(
     limits: Limits | None = None,
     tenants: tuple[Tenant, ...] = (),
 ) -> PlanRequest:
-    offers = tuple(offer(zone, 10.0 + n, hazard=0.01) for n, zone in enumerate(ZONES))
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(wanted, Progress(), nodes),),
-        offers=offers,
-        machines=machines_of(offers, machine(gpus=gpus)),
-        powers={o.pool: power() for o in offers},
+    offers = [offer(zone, 10.0 + n, hazard=0.01) for n, zone in enumerate(ZONES)]
+    return plan_request(
+        offers,
+        JobView(wanted, Progress(), nodes),
         policy=Policy("cheap", limits=limits or Limits()),
+        machines=machines_of(offers, machine(gpus=gpus)),
         quotas=quotas,
         tenants={tenant.name: tenant for tenant in tenants},
     )
 
 
-def table_of(request: PlanRequest) -> ConfigurationTable:
-    (part,), _ = prepare(request)
-    return part.table
-
-
 def sizes_of(request: PlanRequest) -> set[int]:
-    return set(table_of(request).nodes.tolist())
+    return set(configuration_table(request).nodes.tolist())
 
 
 def wide(most: int = MANY, *, work_h: float = 10.0) -> Job:
@@ -109,8 +102,8 @@ def test_the_sizes_that_a_job_allows(resources: Resources, gpus: int, expected: 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(power_caps=True, max_zone_share=0.5)])
 def test_ten_thousand_nodes_take_few_more_configurations_than_sixteen(limits: Limits) -> None:
-    few = len(table_of(request_of(wide(EVERY_SIZE), limits=limits)))
-    many = len(table_of(request_of(wide(), limits=limits)))
+    few = len(configuration_table(request_of(wide(EVERY_SIZE), limits=limits)))
+    many = len(configuration_table(request_of(wide(), limits=limits)))
     assert few < many < 5 * few
 
 
@@ -140,7 +133,7 @@ def test_the_largest_gangs_of_limits_are_compared() -> None:
 def test_a_gang_that_lives_is_compared_at_its_own_size() -> None:
     assert 77 not in sizes_of(request_of(wide()))
     nodes = tuple(node_in(ZONES[0], number) for number in range(77))
-    table = table_of(request_of(wide(), nodes=nodes))
+    table = configuration_table(request_of(wide(), nodes=nodes))
     assert table.nodes[table.running].tolist() == [77]
 
 

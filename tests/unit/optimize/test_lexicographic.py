@@ -15,7 +15,6 @@ from costopt.domain.job import Job, Progress, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
-from costopt.domain.power import NodePower
 from costopt.domain.view import JobView
 from costopt.optimize.chance_constraint import simulate_plan, solve_chance_constrained
 from costopt.optimize.lexicographic import Figures
@@ -25,7 +24,16 @@ from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import with_time_margin
 from costopt.optimize.solve import SolverSettings, single_configuration_segments
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import (
+    NOW,
+    UNHURRIED_S,
+    job,
+    machines_of,
+    offer,
+    plan_request,
+    pool,
+    power,
+)
 
 HUNGRY, FRUGAL, CLEAN = pool("a"), pool("b"), pool("c", region="r2")
 SMALL_SLIP = 1e-4
@@ -34,16 +42,10 @@ SMALL_SLIP = 1e-4
 def request(*then: ObjectiveTerm, tolerance: float = 0.01, what: Job | None = None) -> PlanRequest:
     """The hungry pool is the cheapest by half a percent; the clean one costs a little more."""
     offers = (offer(HUNGRY, 2.0), offer(FRUGAL, 2.01), offer(CLEAN, 2.015))
-    powers: dict[object, NodePower] = {
-        HUNGRY: power(6000.0),
-        FRUGAL: power(3000.0),
-        CLEAN: power(4000.0, gco2e_per_kwh=20.0),
-    }
+    powers = {HUNGRY: power(6000.0), FRUGAL: power(3000.0)}
+    powers[CLEAN] = power(4000.0, gco2e_per_kwh=20.0)
     policy = Policy("p", Objective(then=then, tolerance=tolerance), Risk(0.5, 0.0))
-    view = JobView(what or job(20, deadline_h=60), Progress())
-    return PlanRequest(
-        NOW, (view,), offers, machines_of(offers), {o.pool: powers[o.pool] for o in offers}, policy
-    )
+    return plan_request(offers, what or job(20, deadline_h=60), policy=policy, powers=powers)
 
 
 def pools(made: Plan) -> set[object]:

@@ -14,12 +14,11 @@ import pytest
 
 from costopt.domain.errors import SolverError
 from costopt.domain.estimate import Series
-from costopt.domain.job import Job, Phase, Progress, Resources, WorkAmount, WorkUnit
+from costopt.domain.job import Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.throughput import Throughput, ThroughputSample
-from costopt.domain.view import JobView
 from costopt.optimize.colgen.solve import planning_slots
 from costopt.optimize.model import PlanModel
 from costopt.optimize.planned_job import PlannedJob
@@ -29,7 +28,7 @@ from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment, schedule_uses, verify
 from costopt.optimize.slot_costs import ForecastTable, SlotCosts
 from costopt.optimize.solve import SolverSettings
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, offer, plan_request, pool
 
 HEADLINE = (
     Phase("early", 0.4, 2, 4),
@@ -53,15 +52,8 @@ def request(
         for o in offers
         if o.price_usd_per_hour and (p := o.price_usd_per_hour.value)
     }
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(what, Progress()),),
-        offers=tuple(offers),
-        machines=machines_of(offers),
-        powers={o.pool: power() for o in offers},
-        policy=policy or Policy("p", risk=Risk(0.9, 0.0)),
-        price_forecasts=series if moving else {},
-    )
+    chosen = policy or Policy("p", risk=Risk(0.9, 0.0))
+    return plan_request(offers, what, policy=chosen, price_forecasts=series if moving else {})
 
 
 def market() -> list[Offer]:

@@ -22,7 +22,7 @@ from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.pruning import single_held_h, single_work_units, stage_configurations
 from costopt.optimize.rates import base_units
 from costopt.optimize.request import PlanRequest
-from tests.support.optimize_fixtures import NOW, job, machine, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, offer, plan_request, pool
 
 A100, H100 = pool("a", name="a100"), pool("b", name="h100")
 
@@ -52,20 +52,12 @@ def demand_at(one: Job, done_units: float = 0.0) -> Demand:
 
 
 def request_of(one: Job) -> PlanRequest:
-    offers = (
-        offer(A100, 10.0),
-        offer(H100, 30.0),
-        offer(pool("a", name="a100", kind=CapacityType.ON_DEMAND), 40.0),
-    )
+    on_demand = pool("a", name="a100", kind=CapacityType.ON_DEMAND)
+    offers = (offer(A100, 10.0), offer(H100, 30.0), offer(on_demand, 40.0))
     models = {"a100": machine("A100-SXM4-40GB", name="a100"), "h100": machine("H100", name="h100")}
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(one, Progress()),),
-        offers=offers,
-        machines={o.pool: models[o.pool.instance_type] for o in offers},
-        powers={o.pool: power() for o in offers},
-        policy=Policy("cheap", risk=Risk(0.95, 0.0)),
-    )
+    machines = {o.pool: models[o.pool.instance_type] for o in offers}
+    policy = Policy("cheap", risk=Risk(0.95, 0.0))
+    return plan_request(offers, one, policy=policy, machines=machines)
 
 
 def table_of(one: Job) -> tuple[ConfigurationTable, dict[str, int]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,15 +14,14 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Budget, GangState, Job, Phase, Progress, Resources
-from costopt.domain.market import CapacityType, InstanceType, Offer, Pool
+from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
-from costopt.domain.power import NodePower
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, offer, plan_request, pool, power
 
 CERTAIN = Policy("certain", risk=Risk(on_time=0.5, reserve_s=0.0))
 SPOT, ON_DEMAND = CapacityType.SPOT, CapacityType.ON_DEMAND
@@ -31,22 +31,13 @@ def request(
     offers: Sequence[Offer],
     what: Job | None = None,
     *,
-    policy: Policy = CERTAIN,
-    machines: Mapping[Pool, InstanceType] | None = None,
-    powers: Mapping[Pool, NodePower] | None = None,
-    quotas: tuple[Quota, ...] = (),
     progress: Progress | None = None,
     nodes: tuple[Node, ...] = (),
+    policy: Policy = CERTAIN,
+    **more: Any,
 ) -> PlanRequest:
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(what or job(), progress or Progress(), nodes),),
-        offers=tuple(offers),
-        machines=machines or machines_of(offers),
-        powers=powers or {o.pool: power() for o in offers},
-        policy=policy,
-        quotas=quotas,
-    )
+    view = JobView(what or job(), progress or Progress(), nodes)
+    return plan_request(offers, view, policy=policy, **more)
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])

@@ -17,7 +17,7 @@ from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.limits import SharedLimit, TotalLimit, shared_limits, total_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota
-from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, machine, offer, plan_request, pool
 
 P5, G6 = pool("a", name="p5.48xlarge"), pool("a", name="g6.48xlarge")
 
@@ -29,13 +29,9 @@ def job_of(tenant: str = "blue") -> Job:
 def request_of(
     *quotas: Quota, tenants: tuple[Tenant, ...] = (), limits: Limits | None = None
 ) -> PlanRequest:
-    offers = (offer(P5, 10.0), offer(G6, 11.0))
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(job_of(), Progress()),),
-        offers=offers,
-        machines=machines_of(offers),
-        powers={o.pool: power() for o in offers},
+    return plan_request(
+        (offer(P5, 10.0), offer(G6, 11.0)),
+        job_of(),
         policy=Policy("cheap", limits=limits or Limits()),
         quotas=quotas,
         tenants={tenant.name: tenant for tenant in tenants},

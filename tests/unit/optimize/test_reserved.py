@@ -14,13 +14,12 @@ from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.view import JobView
-from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator
 from costopt.optimize.limits import room_nodes, shared_limits
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
-from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, configuration_table, job, offer, plan_request, pool
 
 RESERVED = pool("a", kind=CapacityType.RESERVED)
 SPOT = pool("b")
@@ -37,22 +36,9 @@ def reserved(
 
 
 def request_of(
-    *offers: Offer, jobs: tuple[JobView, ...] | None = None, limits: Limits | None = None
+    *offers: Offer, jobs: tuple[JobView, ...] = (), limits: Limits | None = None
 ) -> PlanRequest:
-    return PlanRequest(
-        now=NOW,
-        jobs=jobs or (JobView(job(), Progress()),),
-        offers=offers,
-        machines=machines_of(offers),
-        powers={o.pool: power() for o in offers},
-        policy=Policy("cheap", limits=limits or Limits()),
-    )
-
-
-def table_of(request: PlanRequest) -> ConfigurationTable:
-    demand = remaining_demand(request.jobs[0], NOW, 0.0)
-    assert demand is not None
-    return TableEnumerator(request).table(demand)[0]
+    return plan_request(offers, *jobs, policy=Policy("cheap", limits=limits or Limits()))
 
 
 def test_a_reservation_comes_first_because_it_is_free() -> None:
@@ -88,7 +74,7 @@ def test_what_the_account_calls_free_is_used(kind: CapacityType) -> None:
 
 
 def test_its_availability_is_steady_and_its_dates_are_reported_in_hours() -> None:
-    table = table_of(request_of(reserved(4, from_h=2.0, until_h=30.0), offer(SPOT, 1.0)))
+    table = configuration_table(request_of(reserved(4, from_h=2.0, until_h=30.0), offer(SPOT, 1.0)))
     order = [table.parts(row)[0][0] for row in range(len(table))]
     here, spot = order.index(RESERVED), order.index(SPOT)
     assert table.steady[[here, spot]].tolist() == [True, False]

@@ -11,24 +11,20 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.policy import Limits, Policy, Risk
-from costopt.domain.view import JobView
 from costopt.optimize import chance_constraint, random_draws
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
 from costopt.optimize.simulation import forecast_rows, forecast_segments
 from costopt.optimize.solve import single_configuration_segments
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import NOW, job, offer, plan_request, pool
 
 
 def request(offers: list[Offer], what: Job, policy: Policy) -> PlanRequest:
-    powers = {o.pool: power() for o in offers}
-    return PlanRequest(
-        NOW, (JobView(what, Progress()),), tuple(offers), machines_of(offers), powers, policy
-    )
+    return plan_request(offers, what, policy=policy)
 
 
 def simulated_h(rng: random.Random, hazard: float, what: Job, every_s: float) -> float:

@@ -7,16 +7,24 @@ from dataclasses import replace
 import pytest
 
 from costopt.domain.gang_sizes import ladder
-from costopt.domain.job import CheckpointSpec, Job, Progress, Resources
+from costopt.domain.job import CheckpointSpec, Job, Resources
 from costopt.domain.model_card import ModelCard, TrainingMethod
 from costopt.domain.policy import Limits, Policy
 from costopt.domain.storage import COMMIT_S, REFORM_S
-from costopt.domain.view import JobView
 from costopt.engine.measurements import with_measured_saves
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.planner import plan, prepare
 from costopt.optimize.request import PlanRequest
-from tests.support.optimize_fixtures import NOW, job, machine, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import (
+    configuration_table,
+    job,
+    machine,
+    machines_of,
+    offer,
+    plan_request,
+    pool,
+    power,
+)
 
 SPOT = pool("a")
 GIB_IN_GBIT = 8.589934592
@@ -30,20 +38,11 @@ def grouped(*, gpus: int | None = 16, elastic: bool = True, most: int = 8) -> Jo
 
 
 def request_of(wanted: Job, hazard: float = 0.02) -> PlanRequest:
-    offers = (offer(SPOT, 10.0, hazard=hazard),)
-    return PlanRequest(
-        now=NOW,
-        jobs=(JobView(wanted, Progress(), ()),),
-        offers=offers,
-        machines=machines_of(offers),
-        powers={SPOT: power()},
-        policy=Policy("cheap"),
-    )
+    return plan_request([offer(SPOT, 10.0, hazard=hazard)], wanted)
 
 
 def table_of(wanted: Job, hazard: float = 0.02) -> ConfigurationTable:
-    (part,), _ = prepare(request_of(wanted, hazard))
-    return part.table
+    return configuration_table(request_of(wanted, hazard))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from costopt.domain.job import Progress, Resources
+from costopt.domain.job import Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Objective, Policy, Risk
-from costopt.domain.view import JobView
 from costopt.optimize.chance_constraint import simulate_plan
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.planner import plan, prepare
@@ -19,7 +18,7 @@ from costopt.optimize.request import PlanRequest
 from costopt.optimize.segments import Segment
 from costopt.optimize.simulated_bound import simulated_bound
 from costopt.optimize.solve import single_configuration_segments
-from tests.support.optimize_fixtures import NOW, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import job, offer, plan_request, pool
 
 SHARES = (0.2, 0.4, 0.6, 0.8)
 NOISE = 0.02
@@ -27,7 +26,7 @@ NOISE = 0.02
 
 
 def request_of(seed: int) -> PlanRequest:
-    """Two or three spot pools, one of them often lost, a safe one, and a deadline that is tight."""
+    """Two or three spot pools, one often lost, an uninterruptible one, and a tight deadline."""
     rng = np.random.default_rng(seed)
     spot = [
         offer(pool(zone), float(rng.uniform(1, 3)), hazard=hazard, hazard_high=3 * hazard)
@@ -42,10 +41,7 @@ def request_of(seed: int) -> PlanRequest:
         save_s=60,
     )
     policy = Policy("p", Objective(usd_per_kwh=0.05), Risk(0.95, 0.0))
-    powers = {one.pool: power() for one in offers}
-    return PlanRequest(
-        NOW, (JobView(what, Progress()),), offers, machines_of(offers), powers, policy
-    )
+    return plan_request(offers, what, policy=policy)
 
 
 def halves(part: PlannedJob, first: Segment, second: Segment, share: float) -> list[Segment]:

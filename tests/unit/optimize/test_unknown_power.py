@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 
 import numpy as np
 import pytest
 
 from costopt.domain.account import Quota
-from costopt.domain.estimate import Series
-from costopt.domain.job import Budget, Job, Progress, Resources
+from costopt.domain.job import Budget, Job, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Forecast, PlanStatus
 from costopt.domain.policy import Limits, Objective, ObjectiveTerm, Policy, Risk, Rule, RuleSignal
 from costopt.domain.power import NodePower
-from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier
 from costopt.optimize.pareto import non_dominated_mask, surely_unbeaten
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.known_figure import known
-from tests.support.optimize_fixtures import NOW, UNHURRIED_S, job, machines_of, offer, pool, power
+from tests.support.optimize_fixtures import (
+    UNHURRIED_S,
+    hourly,
+    job,
+    offer,
+    plan_request,
+    pool,
+    power,
+)
 
 UNCOUNTED = Policy("p", risk=Risk(on_time=0.5, reserve_s=0.0))
 NIGHT = Rule("night", RuleSignal.TIME_OF_DAY, 22.0, 6.0, Limits(max_kw=40.0))
@@ -38,20 +43,14 @@ def request(
     powers: Mapping[Pool, NodePower] | None = None,
     prices: Mapping[Pool, Sequence[float]] | None = None,
 ) -> PlanRequest:
-    return PlanRequest(
-        NOW,
-        tuple(JobView(one, Progress()) for one in what or (job(),)),
-        tuple(offers),
-        machines_of(offers),
-        {EXPENSIVE.pool: power()} if powers is None else powers,
-        policy,
+    known = {EXPENSIVE.pool: power()} if powers is None else powers
+    return plan_request(
+        offers,
+        *what,
+        policy=policy,
+        powers=known,
         quotas=quotas,
-        price_forecasts={
-            where: Series(
-                tuple(NOW + timedelta(hours=h) for h in range(len(values))), tuple(values), "x"
-            )
-            for where, values in (prices or {}).items()
-        },
+        price_forecasts=hourly(prices or {}),
     )
 
 
