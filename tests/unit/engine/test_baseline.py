@@ -8,6 +8,7 @@ import pytest
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import JobSubmitted
+from costopt.domain.history import PoolHistory
 from costopt.domain.job import Phase
 from costopt.domain.market import CapacityType
 from costopt.domain.policy import Limits
@@ -72,24 +73,23 @@ def test_phases_are_priced_at_the_nodes_they_take() -> None:
     assert 8.0 * node_hours < usd < 8.0 * (node_hours + 4 * 400 / 3600)
 
 
-def test_without_on_demand_the_baseline_is_unknown() -> None:
-    submitted = _submitted(Scene(always(SPOT_A, 1, 2.0), jobs=[task()]))
-    assert submitted.baseline_pool is None
-    assert submitted.baseline_usd_micros is None
-    assert submitted.baseline_wh is None
-
-
-def test_the_baseline_looks_at_on_demand_though_the_policy_forbids_it() -> None:
-    scene = Scene(
-        always(SPOT_A, 1, 2.0),
-        always(SAFE, 9, 8.0),
-        jobs=[task()],
-        policy=rules("greedy_spot", limits=Limits(capacity_types=(CapacityType.SPOT,))),
-    )
-    assert _submitted(scene).baseline_pool == str(SAFE)
-
-
-def test_an_impossible_price_is_no_baseline() -> None:
-    scene = Scene(always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0), jobs=[task()])
-    scene.cloud.quoted_prices = {SAFE: Estimate.exact(0.0, Basis.MEASURED, "broken")}
-    assert _submitted(scene).baseline_pool is None
+@pytest.mark.parametrize(
+    ("histories", "price", "pool"),
+    [
+        ([always(SPOT_A, 1, 2.0)], None, None),
+        ([always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0)], None, str(SAFE)),
+        ([always(SPOT_A, 1, 2.0), always(SAFE, 9, 8.0)], 0.0, None),
+    ],
+    ids=["no on-demand", "a policy without on-demand", "an impossible price"],
+)
+def test_the_baseline_needs_on_demand_and_a_price_and_no_permission(
+    histories: list[PoolHistory], price: float | None, pool: str | None
+) -> None:
+    limits = Limits(capacity_types=(CapacityType.SPOT,))
+    scene = Scene(*histories, jobs=[task()], policy=rules("greedy_spot", limits=limits))
+    if price is not None:
+        scene.cloud.quoted_prices = {SAFE: Estimate.exact(price, Basis.MEASURED, "broken")}
+    submitted = _submitted(scene)
+    assert submitted.baseline_pool == pool
+    assert (submitted.baseline_usd_micros is None) is (pool is None)
+    assert (submitted.baseline_wh is None) is (pool is None)

@@ -110,24 +110,18 @@ def moves(done: ReplayResult, why: str) -> list[tuple[str, float, int | None]]:
     ]
 
 
-def test_a_start_away_from_the_data_takes_time_and_dollars() -> None:
+def test_starts_and_saves_away_from_the_data_take_time_and_dollars() -> None:
     at_home, far = (run(away(), Follow(Target(pool, 1))) for pool in (SPOT_A, FAR))
-    assert moves(at_home, "start") == []
+    assert moves(at_home, "start") == moves(at_home, "save") == []
     assert moves(far, "start") == [("aws/us-west-2", DATA_GIB, 1_800_000)]
+    assert len(of(far, CheckpointCommitted)) == 4
+    assert moves(far, "save") == [(HOME, SAVED_GIB, 450_000)] * 4
     starts = [of(done, TrainingStarted)[0].at for done in (at_home, far)]
     assert (starts[1] - starts[0]).total_seconds() == pytest.approx(FETCH_S)
     ends = [done.summary.finished_at for done in (at_home, far)]
     assert ends[0] is not None
     assert ends[1] is not None
     assert (ends[1] - ends[0]).total_seconds() == pytest.approx(FETCH_S)
-
-
-def test_every_save_away_from_home_is_paid() -> None:
-    done = run(away(), Follow(Target(FAR, 1)))
-    saves = len(of(done, CheckpointCommitted))
-    assert saves == 4
-    assert moves(done, "save") == [(HOME, SAVED_GIB, 450_000)] * saves
-    assert moves(run(away(), Follow(Target(SPOT_A, 1))), "save") == []
 
 
 def test_transfers_are_part_of_what_was_spent() -> None:

@@ -119,13 +119,6 @@ def test_each_hour_s_energy_emits_by_its_intensity() -> None:
     assert summary.carbon_basis == "average intensity, hourly"
 
 
-def test_the_ledger_gives_the_same_grams_without_the_carbon_record() -> None:
-    made = scene(ByHour(100.0, 900.0, 50.0, 300.0, 200.0))
-    made.finish()
-    folded = accounts(made.ledger)["job"].summary(made.clock.now())
-    assert folded == made.summary()
-
-
 def test_hours_without_a_record_count_by_the_annual_mean_and_say_so() -> None:
     made = scene(ByHour(100.0, None, 50.0))
     made.finish()

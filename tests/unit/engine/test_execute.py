@@ -168,19 +168,14 @@ def test_stop_saves_gives_everything_back_and_ends() -> None:
     assert scene.events(DecisionMade)[-1].rule == "stop"
 
 
-def test_stop_during_the_start_ends_as_stopped_too() -> None:
+@pytest.mark.parametrize(("ran_s", "launches"), [(0, 0), (120, 1)])
+def test_stop_before_training_ends_as_stopped_too(ran_s: float, launches: int) -> None:
     scene, _ = _scene(Target(SPOT_A, 1))
-    scene.go(120)
-    stop_all(scene.engine, "at once")
-    assert scene.summary().state is JobState.STOPPED
-    assert not scene.living()
-
-
-def test_stop_before_the_first_tick_launches_nothing() -> None:
-    scene, _ = _scene(Target(SPOT_A, 1))
+    scene.go(ran_s)
     stop_all(scene.engine, "changed my mind")
-    assert not scene.cloud.requests
     assert scene.summary().state is JobState.STOPPED
+    assert len(scene.cloud.requests) == launches
+    assert not scene.living()
 
 
 def test_a_stopped_run_goes_on_where_it_was() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from costopt.backtesting.replay import replay
 from costopt.domain.events import DecisionMade
 from costopt.domain.view import Alternative, Decision, Desired, JobView, Target, View
@@ -64,9 +62,3 @@ def test_alternatives_are_recorded_also_where_the_shield_overrules() -> None:
 def test_without_being_asked_nothing_of_them_is_kept() -> None:
     made = _decisions(explain=False)
     assert made == [replace(event, alternatives=()) for event in _decisions(explain=True)]
-
-
-@pytest.mark.parametrize("explain", [True, False])
-def test_explaining_changes_no_decision(explain: bool) -> None:
-    choices = [(event.at, event.targets) for event in _decisions(explain=explain)]
-    assert choices == [(event.at, event.targets) for event in _decisions(explain=False)]

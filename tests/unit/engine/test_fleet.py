@@ -23,24 +23,19 @@ def _scene(*jobs: Job) -> Scene:
     return Scene(always(SPOT_A, 4, 2.0), always(SAFE, 9, 8.0), jobs=jobs or [task()])
 
 
-def test_a_fresh_node_that_is_not_listed_yet_is_not_launched_again() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_fresh_node_that_is_not_listed_yet_is_not_launched_again(restarts: bool) -> None:
     scene = _scene()
     scene.cloud.hidden = {"sim-0001"}
-    scene.go(240)
+    scene.tick()
+    if restarts:
+        scene.restart()
+    scene.go(180)
     assert len(scene.cloud.requests) == 1
     scene.cloud.hidden = set()
     scene.go(240)
     assert len(scene.cloud.requests) == 1
     assert [n.node_id for n in scene.living()] == ["sim-0001"]
-
-
-def test_a_restarted_controller_knows_a_node_that_is_not_listed_yet() -> None:
-    scene = _scene()
-    scene.cloud.hidden = {"sim-0001"}
-    scene.tick()
-    scene.restart()
-    scene.go(180)
-    assert len(scene.cloud.requests) == 1
 
 
 def test_a_node_that_stays_unlisted_is_given_up() -> None:

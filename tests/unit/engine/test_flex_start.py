@@ -70,6 +70,7 @@ def test_once_it_runs_it_is_not_left_to_wait_for_spot_that_may_come() -> None:
         always(SAFE, 9, 8.0),
         jobs=[task(4 * HOUR_S, 40 * HOUR_S)],
         policy=rules("adaptive", limits=ALL),
+        tick_s=300,
     )
     scene.finish()
     assert [event.pool for event in scene.events(NodeLaunched)] == [str(FLEX)]
@@ -164,6 +165,7 @@ def test_a_controller_that_starts_again_goes_on_waiting_for_the_same_node() -> N
         always(SAFE, 9, 8.0),
         jobs=[task()],
         policy=rules("adaptive", limits=ALL),
+        tick_s=300,
     )
     for _ in range(30):
         scene.go(300)

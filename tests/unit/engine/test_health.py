@@ -107,12 +107,23 @@ def test_an_error_of_the_program_or_of_unknown_cause_replaces_nothing(xid: int) 
     assert issues(scene) == warned
 
 
-@pytest.mark.parametrize("nodes", [1, 4])
-def test_a_gang_that_is_slow_as_a_whole_keeps_its_nodes(nodes: int) -> None:
+@pytest.mark.parametrize(
+    ("normal", "nodes", "from_s"),
+    [
+        (SLOW, 1, HOUR_S / 2),
+        (SLOW, 4, HOUR_S / 2),
+        (Condition(busy=None, pace_s=None), 3, 0.0),
+        (Condition(busy=0.9, stalls=True), 3, 0.0),
+    ],
+    ids=["slow node", "slow gang", "unknown", "busy, reports once at its end"],
+)
+def test_what_all_nodes_have_in_common_or_is_unknown_is_no_issue(
+    normal: Condition, nodes: int, from_s: float
+) -> None:
     scene, runtime = unhealthy_scene(REPLACE, nodes)
-    scene.go(HOUR_S / 2)
-    runtime.normal = SLOW
-    scene.go(3 * HOUR_S)
+    scene.go(from_s)
+    runtime.normal = normal
+    scene.go(4 * HOUR_S)
     assert issues(scene) == []
 
 
@@ -208,20 +219,6 @@ def test_gangs_that_hang_again_and_again_are_replaced_so_often_a_day() -> None:
     assert {e.guard for e in scene.events(GuardTripped)} == {"max_replacements"}
 
 
-def test_what_is_unknown_is_not_idle_and_not_slow() -> None:
-    scene, runtime = unhealthy_scene(REPLACE)
-    runtime.normal = Condition(busy=None, pace_s=None)
-    scene.go(3 * HOUR_S)
-    assert issues(scene) == []
-
-
-def test_a_gang_whose_gpus_are_busy_and_that_never_reports_progress_is_not_idle() -> None:
-    scene, runtime = unhealthy_scene(REPLACE)
-    runtime.normal = Condition(busy=0.9, stalls=True)
-    scene.go(5 * HOUR_S)
-    assert issues(scene) == [], "it may report once, at its end"
-
-
 def test_an_idle_gang_is_released_as_the_policy_says_and_stays_so() -> None:
     scene, runtime = unhealthy_scene(HealthRules(idle=HealthAction.RELEASE))
     scene.go(HOUR_S)
@@ -243,15 +240,6 @@ def test_a_gang_that_does_not_start_is_released_as_the_policy_says() -> None:
     scene.go(2 * HOUR_S)
     assert scene.living() == []
     assert "no first step" in scene.events(RunStopped)[-1].reason
-
-
-def test_a_single_idle_node_is_replaced() -> None:
-    scene, runtime = unhealthy_scene(REPLACE, 1)
-    scene.go(HOUR_S)
-    runtime.conditions["sim-0001"] = Condition(busy=0.0, stalls=True)
-    scene.go(2 * HOUR_S)
-    assert names(scene.events(NodeReplaced)) == ["sim-0001"]
-    assert names(scene.living()) == [SICK]
 
 
 @pytest.mark.slow

@@ -69,6 +69,7 @@ def scene(strategy: str = "greedy_spot", policy: Policy | None = None, **budget:
         policy=policy or rules(strategy),
         hazards=SomeHazard(),
         powers=PartlyKnown(SPOT_A),
+        tick_s=300,
     )
 
 
@@ -108,8 +109,9 @@ def test_one_node_of_unknown_power_makes_the_sums_unknown() -> None:
         always(SAFE, 9, 8.0),
         jobs=[task()],
         powers=PartlyKnown(SPOT_A),
+        tick_s=300,
     )
-    made.finish(5000)
+    made.finish()
     account = made.engine.journal.accounts["job"]
     rows = {row.pool: row for row in account.intervals(made.clock.now())}
     assert rows[SPOT_A].wh is rows[SPOT_A].gco2e is None
