@@ -19,6 +19,7 @@ from costopt.domain.market import Interruption
 from tests.support.daemon_simulation import TICK_S, Outcome, Trial, Wrong, trial
 from tests.support.engine_fixtures import SPOT_A
 from tests.support.errors import has_code
+from tests.support.forwarding import Forwarding
 from tests.support.market_fixtures import T0
 
 WELL = Outcome(0, 0, ())
@@ -106,11 +107,11 @@ def test_a_clock_that_is_stepped(tick: int, step_s: float, lasts: int) -> None:
         assert made.run() == WELL
 
 
-class Storm:
+class Storm(Forwarding):
     """A cloud that tells of every interruption again and again, and of many nodes not ours."""
 
     def __init__(self, inner: Any, count: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._count = count
         self.reported = 0
 
@@ -123,9 +124,6 @@ class Storm:
         random.Random(len(storm)).shuffle(storm)
         self.reported += len(storm)
         return tuple(storm)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 def test_a_storm_of_notices_at_every_tick() -> None:

@@ -14,7 +14,7 @@ from costopt.controller.node_logs import StoreLogs
 from costopt.domain import events as ev
 from costopt.domain.fleet import EndCause
 from costopt.store import open_store
-from tests.support.cloud_run import CloudRun, write_example, write_job
+from tests.support.cloud_run import CloudRun, write_job
 from tests.support.fake_gcs import FakeGcs
 from tests.support.gcp.cloud import Cloud
 from tests.support.gcp.instance_processes import Bodies
@@ -29,7 +29,6 @@ pytestmark = [
 TYPE = "g2-standard-4"
 STEPS = 60
 EXAMPLE_TYPE = "n1-standard-8+1xT4"
-EXAMPLE_STEPS = 60
 ACCOUNT = """
 kind: account
 version: 1
@@ -102,36 +101,6 @@ def test_a_job_finishes_through_a_preemption_and_a_killed_controller(run: Run) -
     logs = StoreLogs(open_store("gs://runs/costopt"))
     printed = "".join(logs.read("tiny", node_id, 0).text for node_id in launched)
     assert printed.splitlines() == [f"saved {save}" for save in run.saves()]
-
-
-def test_the_example_trains_on_through_the_loss_of_a_node(run: Run) -> None:
-    """Two nodes of real training, priced by Cloud Billing: both save and move when one is taken."""
-    write_example(run.folder / "job", EXAMPLE_STEPS)
-    run.cloud.skus.n1_with_t4("us-central1")
-    run.hold.touch()
-    with run.controlled() as process:
-        run.wait(lambda: run.trains() or process.poll() is not None, "step of the training")
-        assert process.poll() is None, process.communicate()
-        first = run.cloud.instances.alive()
-        run.bodies.preempt(first[0])
-        run.wait(lambda: bool(run.of(ev.CheckpointCommitted)), "save on the notice")
-        run.wait(lambda: len(run.of(ev.GangFormed)) >= 2, "second gang")
-        run.hold.unlink()
-        _, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said + run.log()
-    assert no_traceback(said)
-    assert not run.cloud.instances.alive()
-    launched = run.of(ev.NodeLaunched)
-    assert [node.node_id for node in launched][:2] == first
-    assert len({node.node_id for node in launched}) == len(launched) == 4
-    assert len({node.pool for node in launched}) == 2
-    ended = {event.node_id: event.cause for event in run.of(ev.NodeEnded)}
-    assert set(ended) == {node.node_id for node in launched}
-    assert [i for i in ended if ended[i] is EndCause.INTERRUPTED] == [first[0]]
-    assert not run.of(ev.WorkLost)
-    assert run.of(ev.TrainingStarted)[1].units > 0
-    (finished,) = run.of(ev.JobFinished)
-    assert finished.units == EXAMPLE_STEPS
 
 
 def test_a_job_waits_for_flex_start_and_finishes_on_it(run: Run) -> None:

@@ -187,39 +187,6 @@ def test_weights_survive_kills_bit_for_bit(tmp_path: Path, gangs: list[Gang]) ->
     assert processes_under(tmp_path) == []
 
 
-def test_a_command_that_fails_is_tried_again_then_blamed(tmp_path: Path, gangs: list[Gang]) -> None:
-    code = "raise ValueError('no such corpus')"
-    gang = Gang(tmp_path, ("python", "-c", code), 10, "direct")
-    gangs.append(gang)
-    node_id = gang.launch()
-    for _ in range(2):
-        gang.form()
-        assert "next attempt" in gang.wait(GangState.IDLE).message
-    gang.form()
-    wait_until(lambda: gang.progress().state is GangState.FAILED, "failure for good")
-    message = gang.progress().message
-    assert "exited with 1" in message
-    assert node_id in message
-    assert "ValueError: no such corpus" in message
-    assert "trainer-000003.log" in message
-
-
-def test_a_script_that_knows_nothing_of_costopt_is_reported_by_sigterm(
-    tmp_path: Path, gangs: list[Gang]
-) -> None:
-    ready, saved = tmp_path / "ready", tmp_path / "saved"
-    code = f"trap 'echo yes > {saved}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done"
-    gang = Gang(tmp_path, ("sh", "-c", code), 10, "torchrun")
-    gangs.append(gang)
-    node_id = gang.launch()
-    gang.form()
-    wait_until(ready.exists, "trap")
-    gang.runtime.drain(gang.job, [node_id])
-    wait_until(lambda: bool(gang.runtime.is_drained(gang.job)), "end of the script")
-    assert gang.runtime.is_drained(gang.job) == {node_id}
-    assert saved.read_text() == "yes\n"
-
-
 def test_an_agent_that_is_killed_takes_its_trainer_along(tmp_path: Path, gangs: list[Gang]) -> None:
     gang = Gang(tmp_path, ("sleep", "300"), 10, "direct")
     gangs.append(gang)

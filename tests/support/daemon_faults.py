@@ -7,7 +7,7 @@ and once after it took effect. Steps are numbered through the life of a scene, o
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar, cast
@@ -16,11 +16,12 @@ from costopt.domain.errors import ProviderError, ProviderUnavailableError, Store
 from costopt.domain.events import Event
 from costopt.domain.job import Job, Progress
 from costopt.domain.market import Offer
-from costopt.domain.ports import Clock, RecordedEvent
+from costopt.domain.ports import Clock
 from costopt.domain.runtime import Runtime
 from costopt.ledger.sql_ledger import SqlLedger
 from costopt.provider.base import Provider
 from costopt.provider.wrapper import ProviderWrapper
+from tests.support.forwarding import Forwarding
 
 T = TypeVar("T")
 
@@ -50,14 +51,14 @@ class KillPlan:
         return done
 
 
-class KillableLedger:
+class KillableLedger(Forwarding):
     """The ledger of a daemon that may die before or after each append."""
 
     def __init__(
         self, inner: SqlLedger, fate: KillPlan, wait: Callable[[], None] = lambda: None
     ) -> None:
         """``wait`` is how long the disk takes."""
-        self._inner = inner
+        super().__init__(inner)
         self._fate = fate
         self._wait = wait
 
@@ -65,12 +66,6 @@ class KillableLedger:
         self._wait()
         kinds = dict.fromkeys(type(event).__name__ for event in events)
         self._fate.around(f"writing {' + '.join(kinds)}", lambda: self._inner.append(*events))
-
-    def events(self, job: str | None = None, after: int = 0) -> Iterator[RecordedEvent]:
-        return self._inner.events(job, after)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class KillableRegistry:
@@ -91,27 +86,25 @@ class KillableRegistry:
         )
 
 
-class KillableRuntime:
+class KillableRuntime(Forwarding):
     """The training runtime, reached by a daemon that may die, over a store that may refuse."""
 
     def __init__(self, inner: Runtime, clock: Clock, fate: KillPlan) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._clock = clock
         self._fate = fate
         self.silent: set[str] = set()
         self.refusals = 0
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        return self._inner.progress(job, self._clock.now())
+        reported: Progress = self._inner.progress(job, self._clock.now())
+        return reported
 
     def form_gang(self, job: Job, *rest: Any) -> None:
         self._reach("form_gang", lambda: self._inner.form_gang(job, *rest))
 
     def drain(self, job: Job, node_ids: Collection[str]) -> None:
         self._reach("drain", lambda: self._inner.drain(job, node_ids))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def _reach(self, call: str, work: Callable[[], None]) -> None:
         if call in self.silent:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.runtime import Runtime
+from tests.support.forwarding import Forwarding
 
 
-class FailingRuntime:
+class FailingRuntime(Forwarding):
     """``failing`` are the jobs whose command fails for good."""
 
     def __init__(self, inner: Runtime) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.failing: set[str] = set()
 
     def progress(self, job: Job, now: datetime) -> Progress:
-        reported = self._inner.progress(job, now)
+        reported: Progress = self._inner.progress(job, now)
         if job.name not in self.failing:
             return reported
         return replace(reported, state=GangState.FAILED, message="exited with 1")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

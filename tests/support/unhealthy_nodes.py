@@ -13,6 +13,7 @@ from costopt.domain.market import Pool
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Decision, Desired, Target, View
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, rules, task
+from tests.support.forwarding import Forwarding
 
 
 @dataclass
@@ -28,19 +29,16 @@ class Condition:
     message: str = ""
 
 
-class UnhealthyRuntime:
+class UnhealthyRuntime(Forwarding):
     """Nodes report ``conditions`` by id; all others are well. The gang stalls with a member."""
 
     def __init__(self, inner: Any, scene: Scene) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scene = scene
         self.conditions: dict[str, Condition] = {}
         self.normal = Condition()
         self._totals: dict[str, tuple[datetime, float, float]] = {}
         self._held: tuple[int, float] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         reported: Progress = self._inner.progress(job, now)

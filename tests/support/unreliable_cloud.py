@@ -23,22 +23,20 @@ from costopt.provider.base import Provider
 from costopt.provider.wrapper import ProviderWrapper
 from tests.support.cant_be_late import NoHazard, OnePower
 from tests.support.engines import start_engine
+from tests.support.forwarding import Forwarding
 
 T = TypeVar("T")
 
 
-class LateRuntime:
+class LateRuntime(Forwarding):
     """Every gang begins ``late_s`` after the time that the job says."""
 
     def __init__(self, inner: Runtime, late_s: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._late_s = late_s
 
     def form_gang(self, job: Job, *rest: Any) -> None:
         self._inner.form_gang(replace(job, startup_s=job.startup_s + self._late_s), *rest)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class RefusingProvider(ProviderWrapper):

@@ -34,6 +34,7 @@ from tests.support.engine_fixtures import (
     always,
     task,
 )
+from tests.support.forwarding import Forwarding
 
 
 def _scene(*targets: Target, **options: Any) -> tuple[Scene, Follow]:
@@ -95,15 +96,12 @@ def test_a_pool_that_no_offer_names_is_never_launched_in() -> None:
     assert not scene.events(LaunchIntended)
 
 
-class _NeverSaves:
+class _NeverSaves(Forwarding):
     """The runtime of a gang whose saves hang."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def drain(self, job: Job, node_ids: Iterable[str]) -> None:
         self.asked += node_ids

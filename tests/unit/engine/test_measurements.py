@@ -24,6 +24,7 @@ from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
 from tests.support import engine_fixtures
 from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, task
+from tests.support.forwarding import Forwarding
 
 POWER = NodePower(
     500, 1000, 1.0, 400, Basis.MODELLED, 0.1, "test", (PowerCap(250.0, 0.9, 700.0, "test"),)
@@ -39,17 +40,14 @@ class PartedPowers:
         return replace(POWER, cpu_w=100.0, other_w=50.0, overhead=1.1)
 
 
-class Metered:
+class Metered(Forwarding):
     """A runtime whose nodes draw ``watts`` at their meters from their launch on."""
 
     def __init__(self, inner: Any, scene: Scene) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scene = scene
         self.watts = 600.0
         self.report = NodeReport("", scene.clock.now(), scene.clock.now())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
         now = self._scene.clock.now()

@@ -15,6 +15,7 @@ from costopt.domain.fleet import EndCause, Node, NodeState
 from costopt.domain.job import Job
 from costopt.provider.node_book import NodeBook
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, changing, task
+from tests.support.forwarding import Forwarding
 from tests.support.market_fixtures import T0
 
 INTERRUPTED_S = 1530
@@ -22,16 +23,13 @@ HEARD_AT = T0 + timedelta(seconds=INTERRUPTED_S - 5)
 NODE = "sim-0001"
 
 
-class ReportingRuntime:
+class ReportingRuntime(Forwarding):
     """Nodes sent their last heartbeat at ``heard_at``; None: they never did."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.heard_at: datetime | None = HEARD_AT
         self.error: StoreError | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def last_heartbeat_at(self, job: Job, node_ids: Iterable[str]) -> Mapping[str, datetime]:
         if self.error is not None:

@@ -23,20 +23,18 @@ from costopt.domain.runtime import CheckpointRecord
 from costopt.domain.view import Target
 from costopt.engine.node_failures import MAX_DEATHS
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+from tests.support.forwarding import Forwarding
 
 
-class Mute:
+class Mute(Forwarding):
     """A runtime that hears nothing of the nodes that are ``mute``."""
 
     def __init__(self, inner: Any, scene: Scene) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scene = scene
         self.mute = set[str]()
         self.silent_s: dict[str, float] = {}
         self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def unreported(self, job: Job, node_ids: Iterable[str]) -> frozenset[str]:
         asked = list(node_ids)

@@ -22,23 +22,21 @@ from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Target
 from costopt.ledger.summary import JobState
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+from tests.support.forwarding import Forwarding
 
 IN_A_CENTURY = timedelta(days=36_500)
 COUNTS_AT_MOST = timedelta(minutes=5)
 """The longest notice of a cloud in use, and a few minutes."""
 
 
-class Forging:
+class Forging(Forwarding):
     """A runtime whose nodes of ``forgers`` report an interruption ``lead`` from now."""
 
     def __init__(self, inner: Any, scene: Scene) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scene = scene
         self.forgers: set[str] = set()
         self.lead: timedelta | None = IN_A_CENTURY
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def node_reports(self, job: Job) -> tuple[NodeReport, ...]:
         now = self._scene.clock.now()

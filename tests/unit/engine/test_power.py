@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.view import Target
 from tests.support import engine_fixtures
 from tests.support.engine_fixtures import HOUR_S, SPOT_A, Follow, Scene, always, rules, task
+from tests.support.forwarding import Forwarding
 
 MILD = PowerCap(250.0, 0.9, 700.0, "test")
 HARD = PowerCap(150.0, 0.5, 450.0, "test")
@@ -101,14 +101,8 @@ def test_an_unmeasured_cap_is_not_requested() -> None:
     assert limits(unknown) == []
 
 
-class Refusing:
+class Refusing(Forwarding):
     """A runtime whose nodes have no right to limit their power."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def power_limits(self, job: Job) -> tuple[PowerLimitRecord, ...]:
         reported = self._inner.power_limits(job)

@@ -23,6 +23,7 @@ from costopt.domain.policy import (
 from costopt.domain.power import NodePower, PowerCap
 from costopt.domain.runtime import PowerProbeRecord
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
+from tests.support.forwarding import Forwarding
 from tests.support.power_curves import QUADRO_RTX_6000, best_energy, energy_at, point_at
 
 HIGHEST_W, LOWEST_W = 260.0, 120.0
@@ -44,20 +45,17 @@ class UncappedPowers:
         return replace(POWER, caps=self._caps)
 
 
-class Probing:
+class Probing(Forwarding):
     """A runtime whose nodes complete each probe by the next tick, as the curve has it.
 
     ``change`` alters what they report.
     """
 
     def __init__(self, inner: Any, scene: Scene) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scene = scene
         self.asked: list[tuple[int, float | None]] = []
         self.change: Callable[[PowerProbeRecord], PowerProbeRecord] = lambda record: record
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def probe_power_limit(self, job: Job, number: int, cap_w: float | None, seconds: float) -> None:
         if (number, cap_w) not in self.asked[-1:]:

@@ -37,19 +37,17 @@ from tests.support.engine_fixtures import (
     rules,
     task,
 )
+from tests.support.forwarding import Forwarding
 from tests.support.known_figure import known
 from tests.support.market_fixtures import T0, after
 
 
-class Changed:
+class Changed(Forwarding):
     """A runtime whose progress a test may change on its way to the engine."""
 
     def __init__(self, inner: Any, change: Callable[[Progress], Progress]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._change = change
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         return self._change(self._inner.progress(job, now))
@@ -66,15 +64,12 @@ def saves_until(
     )
 
 
-class Slower:
+class Slower(Forwarding):
     """A runtime on which a job runs at a share of the speed that its spec tells."""
 
     def __init__(self, inner: Any, share: float) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._share = share
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def form_gang(
         self,
@@ -348,15 +343,12 @@ def test_a_gang_that_starts_or_stops_has_lost_nothing_yet() -> None:
     assert scene.events(WorkLost) == []
 
 
-class Mute:
+class Mute(Forwarding):
     """A runtime whose command says nothing of itself, and ``began`` at most."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.state = GangState.STARTING
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def progress(self, job: Job, now: datetime) -> Progress:
         reported = self._inner.progress(job, now)
