@@ -369,7 +369,7 @@ def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path
     assert not re.search(r"<h\d[^>]*>[^<]*\bon_demand\b", page)
 
 
-def test_replays_keep_to_the_account(folder: Path) -> None:
+def test_replays_respect_the_account(folder: Path) -> None:
     """No spot may be had: every strategy runs on demand."""
     (folder / "account.yaml").write_text(
         "quotas: [{name: no-spot, capacity_type: spot, max_usd_per_hour: 0.5}]\n"

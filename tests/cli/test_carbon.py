@@ -119,13 +119,13 @@ def test_list_prices_are_not_forecast_and_a_record_can_be(folder: Path) -> None:
         assert series.value(seen.now) == pytest.approx(prices[pool])
 
 
-def test_a_file_that_is_no_carbon_history_is_named(folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_carbon_history_is_named(folder: Path, tmp_path: Path) -> None:
     done = invoke("plan", job_file(tmp_path), "--carbon", folder / "c.csv")
     assert done.exit_code == 1
     assert failure(done).code == "not_parquet"
 
 
-def test_a_carbon_record_that_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_carbon_record_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for record, said in (("pipe", "is not a regular file"), ("nope.csv", "does not exist")):
         done = invoke("carbon", "import", tmp_path / record, "--out", tmp_path / "x")

@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_real_process_with_130() -> None:
     assert said.strip() == "interrupted"
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
+def test_a_reader_that_leaves_is_not_an_error() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "from costopt.cli.main import main; main()", "schema", "job"],
         stdout=subprocess.PIPE,
@@ -331,7 +331,7 @@ def test_config_keys_are_the_options_words_and_one_value_is_a_list(tmp_path: Pat
     assert "'notice'" in done.stderr
 
 
-def test_a_pipe_is_no_config_file(tmp_path: Path) -> None:
+def test_a_pipe_is_not_a_config_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     done = invoke("--config", str(tmp_path / "pipe"), "doctor")
     assert done.exit_code == 2

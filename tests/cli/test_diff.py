@@ -137,7 +137,7 @@ def test_a_wrong_file_fails_and_is_named_as_in_the_tree(repository: Repository) 
     assert str(repository.root) not in row["problem"]
 
 
-def test_what_was_wrong_before_is_no_failure(repository: Repository) -> None:
+def test_what_was_wrong_before_is_not_a_failure(repository: Repository) -> None:
     repository.write("jobs/a.yaml", "name: [")
     repository.commit()
     repository.write("jobs/a.yaml", job())

@@ -108,7 +108,7 @@ def test_the_table_ticks_what_is_chosen_and_explains_the_rest(tmp_path: Path, ma
     assert "spot" in done.stdout
 
 
-def test_explain_tells_what_is_left_of_each_limit_and_what_more_of_it_saves(
+def test_explain_shows_what_remains_of_each_limit_and_what_more_of_it_saves(
     tmp_path: Path,
 ) -> None:
     path = job_file(tmp_path)
@@ -235,7 +235,7 @@ def test_what_if_says_what_a_tolerance_buys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", ["x", "-1%", "101%", "nan"])
-def test_what_if_refuses_what_is_no_share(tmp_path: Path, share: str) -> None:
+def test_what_if_refuses_an_invalid_share(tmp_path: Path, share: str) -> None:
     done = invoke("what-if", job_file(tmp_path), "--tolerance", share)
     assert done.exit_code == 2
     assert share in done.stderr

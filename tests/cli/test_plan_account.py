@@ -104,7 +104,7 @@ def test_a_job_without_a_tenant_is_refused_where_the_account_names_some(tmp_path
     assert invoke("plan", job, "--account", limits).exit_code == 0
 
 
-def test_what_if_keeps_to_the_account(tmp_path: Path) -> None:
+def test_what_if_respects_the_account(tmp_path: Path) -> None:
     job = written(tmp_path, "job.yaml", JOB)
     limits = written(tmp_path, "account.yaml", "quotas: [{name: q, max_usd_per_hour: 0.01}]\n")
     arguments = ("what-if", job, "--policies", "cheapest", "--points", "0")
@@ -133,7 +133,7 @@ def test_data_whose_way_has_no_price_leave_nothing(tmp_path: Path) -> None:
     assert "transfer_unknown" in done.stderr
 
 
-def test_a_run_keeps_to_the_account(tmp_path: Path) -> None:
+def test_a_run_respects_the_account(tmp_path: Path) -> None:
     market = tmp_path / "m.parquet"
     done = invoke(
         "market", "generate", "--instance-type", "g4dn.xlarge", "--region", "us-east-1",

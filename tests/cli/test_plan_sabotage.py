@@ -86,7 +86,7 @@ def test_a_policy_that_allows_nothing(tmp_path: Path, policy: str, code: int, sa
     refused(plan(tmp_path / "job.yaml", "-p", tmp_path / "policy.yaml"), code, said)
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "big.yaml").open("wb") as big:
         big.truncate(200_000_000)

@@ -131,7 +131,7 @@ def _only_the_orphan_is_ended(
     assert not [row for row in _rows(_reconcile(folder)).values() if row["kind"] == "node"]
 
 
-def test_a_launch_under_way_is_no_orphan(account: NewAccount, folder: Path) -> None:
+def test_a_launch_under_way_is_not_an_orphan(account: NewAccount, folder: Path) -> None:
     account.clock.sleep(-3600)
     account.provider.launch(account.request(1, "a"))
     with open_sqlite_ledger(folder / "ledger.sqlite") as ledger:
@@ -213,7 +213,7 @@ def test_a_region_that_does_not_answer_is_reported(account: NewAccount, folder: 
     assert "aws us-west-2" in listed.stderr
 
 
-def test_what_cannot_be_given_back_is_an_error(account: NewAccount, folder: Path) -> None:
+def test_what_cannot_be_released_is_an_error(account: NewAccount, folder: Path) -> None:
     account.clock.sleep(-3600)
     (orphan,) = account.provider.launch(account.request())
     account.cloud.faults.on("ec2", "TerminateInstances", unauthorized)

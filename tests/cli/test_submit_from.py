@@ -58,7 +58,7 @@ def submit_from(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(cli, asked, env=env)
 
 
-def test_each_job_is_handed_in_once_with_its_files(
+def test_each_job_is_submitted_once_with_its_files(
     store: ObjectStore, daemon: Served, tmp_path: Path
 ) -> None:
     deploy(store, "a")

@@ -39,7 +39,7 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registr
         yield opened
 
 
-def test_jobs_come_back_as_they_were_handed_in(registry: Registry) -> None:
+def test_jobs_come_back_as_they_were_submitted(registry: Registry) -> None:
     second = replace(JOB, name="Ünïcode 任务", job_document="name: é\u2028\n'\"\\")
     registry.submit(JOB)
     registry.submit(second)
@@ -92,7 +92,7 @@ def test_times_of_any_zone_are_the_same_instant(registry: Registry) -> None:
     assert known.submitted_at.utcoffset() is not None
 
 
-def test_what_is_wanted_of_a_job_can_change(registry: Registry) -> None:
+def test_the_desired_state_of_a_job_can_change(registry: Registry) -> None:
     registry.submit(JOB)
     registry.submit(replace(JOB, name="b"))
     assert (

@@ -172,7 +172,7 @@ def test_a_copy_that_joins_takes_up_the_shards(copies: Copies, undisturbed: dict
     assert found[0]["regrouped"][0][1] == 2
 
 
-def test_a_process_that_stands_still_ends_its_copy_alone(
+def test_a_process_that_hangs_ends_its_copy_alone(
     copies: Copies, undisturbed: dict[str, Any]
 ) -> None:
     lost, other = copies.together(2, hold=[3])

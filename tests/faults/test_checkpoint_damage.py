@@ -156,7 +156,7 @@ def test_a_file_that_may_not_grow_fails_aloud(tmp_path: Path) -> None:
     assert not (tmp_path / "step-000000003.0.0").exists()
 
 
-def test_memory_that_cannot_be_had_fails_aloud(tmp_path: Path) -> None:
+def test_memory_that_is_unavailable_fails_aloud(tmp_path: Path) -> None:
     checkpointer = save_two(tmp_path)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -156,7 +156,7 @@ def test_a_trainer_that_was_stopped_and_wakes_may_not_save(tmp_path: Path) -> No
     assert newest_step(tmp_path) == 2
 
 
-def test_tensors_that_change_while_they_are_copied_are_no_checkpoint(
+def test_tensors_that_change_while_they_are_copied_are_not_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from costopt.train import state_layout

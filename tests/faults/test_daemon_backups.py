@@ -150,7 +150,7 @@ def test_a_damaged_backup_is_passed_over(tmp_path: Path) -> None:
     assert ".recover" in str(caught.value.hint)
 
 
-def test_without_a_backup_the_advice_is_to_save_what_is_left(tmp_path: Path) -> None:
+def test_without_a_backup_the_advice_is_to_save_the_rest(tmp_path: Path) -> None:
     fill(tmp_path)
     corrupt(tmp_path / LEDGER, 4)
     with pytest.raises(LedgerError, check=has_code("corrupt")) as caught:

@@ -69,7 +69,7 @@ def test_a_ledger_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("tick", [1, 6, 25])
-def test_clouds_that_are_silent_for_half_an_hour(tick: int) -> None:
+def test_clouds_that_are_unreachable_for_half_an_hour(tick: int) -> None:
     happenings = {
         tick: lambda made: made.cloud.silent.update(CALLS),
         tick + HALF_AN_HOUR: lambda made: made.cloud.silent.clear(),
@@ -79,7 +79,7 @@ def test_clouds_that_are_silent_for_half_an_hour(tick: int) -> None:
 
 
 @pytest.mark.parametrize("tick", [1, 10, 25])
-def test_a_store_that_is_silent_for_half_an_hour(tick: int) -> None:
+def test_a_store_that_is_unreachable_for_half_an_hour(tick: int) -> None:
     """What trains goes on; who was to be told something is told it afterwards."""
     happenings = {
         tick: lambda made: made.runtime.silent.update({"form_gang", "drain"}),

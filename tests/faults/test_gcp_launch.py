@@ -90,7 +90,7 @@ def test_throttling_after_a_lost_answer_leaves_the_outcome_open(project: NewAcco
         (["INTERNAL_ERROR"], ProviderUnavailableError),
     ],
 )
-def test_what_an_operation_comes_to_has_its_kind_and_names_the_pool(
+def test_the_result_of_an_operation_has_its_kind_and_names_the_pool(
     project: NewAccount, codes: list[str], kind: type[ProviderError]
 ) -> None:
     project.cloud.instances.operation_errors = [(code, "Google's own words.") for code in codes]

@@ -154,7 +154,7 @@ def test_nor_are_indexes_where_they_say_what_a_job_is_made_of(
     assert outcomes.keys() == {"harmless", "leads to restore"}, outcomes
 
 
-def test_a_job_that_is_submitted_while_jobs_are_read_is_no_damage(
+def test_a_job_that_is_submitted_while_jobs_are_read_is_not_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / LEDGER

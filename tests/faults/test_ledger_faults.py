@@ -116,7 +116,7 @@ def refusal(path: Path, *, create: bool = True) -> LedgerError:
     return caught.value
 
 
-def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes, not a ledger\n" * 100)
     assert refusal(path).code == "SQLITE_NOTADB"

@@ -56,7 +56,7 @@ def lined(node: Node, **limits: object) -> tuple[PeerClient, Line]:
     return PeerClient("n3", line.address), line
 
 
-def test_a_peer_holds_what_it_was_given_and_gives_it_back(node: Node) -> None:
+def test_a_peer_holds_what_it_was_sent_and_returns_it(node: Node) -> None:
     given = held(7)
     node.peer.send(KEY, given.snapshot, given.view)
     assert node.peer.snapshots(KEY) == (given.snapshot,)
@@ -95,7 +95,7 @@ def test_a_stream_that_is_cut_leaves_what_was_there_before(node: Node) -> None:
     assert node.steps() == [8]
 
 
-def test_a_fetch_that_is_cut_is_no_snapshot(node: Node) -> None:
+def test_a_fetch_that_is_cut_is_not_a_snapshot(node: Node) -> None:
     given = held(7)
     node.peer.send(KEY, given.snapshot, given.view)
     cut, line = lined(node, downward=MIB // 2)

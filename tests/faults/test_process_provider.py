@@ -134,7 +134,7 @@ def test_a_notice_is_a_file_and_an_interruption_is_sigkill(folder: Path) -> None
         wait_until_gone(agent(provider, stays))
 
 
-def test_a_node_that_dies_by_itself_has_failed(folder: Path) -> None:
+def test_a_node_that_dies_without_an_interruption_has_failed(folder: Path) -> None:
     with controller(Hand(), folder) as provider:
         (node,) = launch(provider, 1)
         os.killpg(agent(provider, node)[0], signal.SIGKILL)

@@ -40,7 +40,7 @@ def run(folder: Path, *plans: str, width: int = 48) -> list[list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.worker_group("processes")
-def test_any_mesh_takes_up_what_another_saved(tmp_path: Path) -> None:
+def test_any_mesh_resumes_what_another_saved(tmp_path: Path) -> None:
     ranks = run(
         tmp_path,
         "fsdp4,train:2,begin",

@@ -153,7 +153,7 @@ def test_a_damaged_chunk_is_not_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\x02\0\0\0\0\0\0\0{}"[:9]])
-def test_what_is_no_safetensors_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_a_safetensors_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.safetensors").write_bytes(content)
     place = CheckpointRepository.open(str(tmp_path / "run"))
     with pytest.raises(CheckpointError):

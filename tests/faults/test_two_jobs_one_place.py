@@ -100,7 +100,9 @@ def test_the_same_job_resumes_and_another_one_is_refused(uri: str, become: Any) 
 
 
 @pytest.mark.parametrize("damage", [b"cut short", None])
-def test_damaged_and_missing_heads_are_no_way_in(uri: str, become: Any, damage: bytes) -> None:
+def test_damaged_and_missing_heads_let_no_other_job_in(
+    uri: str, become: Any, damage: bytes
+) -> None:
     become(OURS)
     Checkpointer(uri).save(1, state(1))
     store = CheckpointRepository.open(uri).store

@@ -65,7 +65,7 @@ def session(daemon: Served) -> Iterator[requests.Session]:
 
 
 @pytest.mark.parametrize(("route", "mode"), CASES)
-def test_an_answer_keeps_to_the_document(
+def test_a_response_conforms_to_the_document(
     route: ApiRoute, mode: GenerationMode, daemon: Served, session: requests.Session
 ) -> None:
     made = document()[route.path][method_of(route)].as_strategy(generation_mode=mode)

@@ -140,7 +140,7 @@ def answered(wanted: PlanRequest) -> Plan | None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0])
 @pytest.mark.parametrize("hour", [0, 2])
-def test_a_price_forecast_that_is_no_price_is_not_planned_on(bad: float, hour: int) -> None:
+def test_an_impossible_price_forecast_is_not_planned_on(bad: float, hour: int) -> None:
     good = two_pools()
     first = good.offers[0].pool
     values = [1.0] * 5

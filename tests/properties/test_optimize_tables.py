@@ -83,7 +83,7 @@ def test_jobs_that_share_an_enumeration_have_the_tables_that_they_have_alone(
 
 @settings(max_examples=80)
 @given(requests())
-def test_every_row_is_what_its_nodes_come_to_one_by_one(request: PlanRequest) -> None:
+def test_every_row_is_the_sum_of_its_nodes(request: PlanRequest) -> None:
     for demand in demands(request):
         table, _ = TableEnumerator(request).table(demand)
         for row in range(len(table)):

@@ -179,7 +179,7 @@ def _goes_on(method: str, fault: Callable[[], Any], from_tick: int) -> TwoProvid
 @pytest.mark.parametrize("method", CALLED)
 @settings(deadline=None, max_examples=12)
 @given(error=st.sampled_from(ERRORS), from_tick=st.integers(0, 14))
-def test_what_a_method_raises_is_kept_to_its_provider(
+def test_what_a_method_raises_concerns_its_provider_alone(
     method: str, error: Callable[[], Exception], from_tick: int
 ) -> None:
     _goes_on(method, raising(error), from_tick)
@@ -187,7 +187,7 @@ def test_what_a_method_raises_is_kept_to_its_provider(
 
 @pytest.mark.parametrize("method", sorted(ITEMS.keys() & set(CALLED)))
 @pytest.mark.parametrize("answer", [lambda: None, lambda: [None], lambda: 7, lazily_raising])
-def test_an_answer_of_another_type_is_kept_to_its_provider(
+def test_a_result_of_another_type_concerns_its_provider_alone(
     method: str, answer: Callable[[], Any]
 ) -> None:
     _goes_on(method, answer, 0)
@@ -275,7 +275,7 @@ def test_an_answer_that_raises_as_it_is_read_is_a_defect(method: str) -> None:
         call(isolated, method)
 
 
-def test_what_is_no_defect_passes() -> None:
+def test_sound_values_pass() -> None:
     class Refusing(Half):
         def terminate(self, node_id: str) -> None:
             raise error

@@ -71,7 +71,7 @@ def test_a_second_look_has_nothing_to_do(desired: Desired, actual: Actual) -> No
 
 
 @given(desired_states, actual_states())
-def test_what_stays_and_comes_is_what_was_wanted(desired: Desired, actual: Actual) -> None:
+def test_what_stays_and_comes_is_what_was_desired(desired: Desired, actual: Actual) -> None:
     after = _after(actual, reconcile(desired, actual))
     for decision in desired.decisions:
         wanted: Counter[Pool] = Counter()
@@ -102,7 +102,7 @@ def test_leaving_nodes_are_not_touched_and_no_node_twice(desired: Desired, actua
 
 
 @given(desired_states, actual_states(), st.data())
-def test_what_nodes_alone_report_brings_no_more_nodes_than_are_wanted(
+def test_what_nodes_alone_report_brings_no_more_nodes_than_desired(
     desired: Desired, actual: Actual, data: st.DataObject
 ) -> None:
     noticed = sorted(actual.interruption_noticed - actual.draining)

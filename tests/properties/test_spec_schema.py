@@ -236,7 +236,7 @@ def is_beyond_schema(value: object) -> bool:
         return any(map(is_beyond_schema, value))
     if isinstance(value, float):
         return value.is_integer()
-    return isinstance(value, str) and (_has_odd_words(value) or _is_no_time(value))
+    return isinstance(value, str) and (_has_odd_words(value) or _is_not_a_time(value))
 
 
 def _has_odd_words(text: str) -> bool:
@@ -246,7 +246,7 @@ def _has_odd_words(text: str) -> bool:
         return True
 
 
-def _is_no_time(text: str) -> bool:
+def _is_not_a_time(text: str) -> bool:
     for parse in (parse_duration_s, lambda text: moment(text, NOW)):
         try:
             parse(text)

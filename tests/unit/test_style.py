@@ -260,6 +260,17 @@ def test_no_name_holds_a_banned_word() -> None:
     assert found == []
 
 
+def test_names_of_tests_read_as_prose() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}: {hit}"
+        for path in _tracked(("tests",), ".py")
+        for node in ast.walk(_trees()[path])
+        if isinstance(node, ast.FunctionDef)
+        for hit in _banned(node.name.replace("_", " ") + " .")
+    ]
+    assert found == []
+
+
 def test_no_class_name_exists_twice() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for path in _tracked(PRODUCT, ".py"):

@@ -100,7 +100,7 @@ def test_an_object_that_is_not_the_one_of_the_index_is_never_used(
 
 
 @pytest.mark.parametrize("change", ["digest", "empty", "in_the_way"])
-def test_a_cache_that_cannot_be_had_says_why(
+def test_a_cache_that_is_unavailable_says_why(
     tmp_path: Path, source: CacheSource, change: str
 ) -> None:
     uri, to, digest, _ = source

@@ -309,7 +309,7 @@ def test_training_waits_for_its_data(tmp_path: Path, make: Make) -> None:
     assert (tmp_path / "read").read_bytes() == b"corpus"
 
 
-def test_data_that_cannot_be_had_are_reported(tmp_path: Path, make: Make) -> None:
+def test_data_that_are_unavailable_are_reported(tmp_path: Path, make: Make) -> None:
     node = make(data_folder=tmp_path / "disk", data_max_bytes=3)
     FileStore(tmp_path / "data").put("big", b"corpus")
     node.run("pass", data_uri=f"{tmp_path}/data")

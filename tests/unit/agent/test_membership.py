@@ -284,7 +284,7 @@ def test_a_gang_of_none_is_formed_like_the_first() -> None:
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"kind": "hello"}', b'{"kind": 3}', b"\xff"])
-def test_nonsense_is_no_message(line: bytes) -> None:
+def test_nonsense_is_not_a_message(line: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         decode(line)
 

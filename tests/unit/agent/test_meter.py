@@ -118,7 +118,7 @@ def test_power_is_integrated_where_there_is_no_counter() -> None:
     assert sample.utilization is None
 
 
-def test_a_gpu_that_tells_nothing_is_no_zero() -> None:
+def test_an_unreported_gpu_is_unknown_and_not_zero() -> None:
     assert GpuMeter(FakeNvml(Board(mj=None, mw=None))).sample(0.0) is None
 
 

@@ -57,7 +57,9 @@ def until(reached: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_aws_without_a_notice_is_no_interruption(metadata: FakeMetadata, started: Start) -> None:
+def test_aws_without_a_notice_is_not_an_interruption(
+    metadata: FakeMetadata, started: Start
+) -> None:
     source = started(AwsNoticeSource(FAST_S, metadata.url))
     until(lambda: metadata.asked.count(ACTION_PATH) > 3)
     assert source.notice() is None
@@ -65,7 +67,7 @@ def test_aws_without_a_notice_is_no_interruption(metadata: FakeMetadata, started
     assert metadata.tokens_given == 1
 
 
-def test_aws_tells_the_action_and_when(metadata: FakeMetadata, started: Start) -> None:
+def test_aws_reports_the_action_and_when(metadata: FakeMetadata, started: Start) -> None:
     source = started(AwsNoticeSource(FAST_S, metadata.url))
     metadata.say(ACTION_PATH, '{"action": "stop", "time": "2026-03-01T12:00:00Z"}')
     until(source.notice)

@@ -74,7 +74,7 @@ def test_each_that_dies_is_replaced_later_than_the_one_before_until_it_is_enough
     assert len(said) == MAX_LOST_STANDBYS
 
 
-def test_one_that_cannot_be_started_is_not_tried_at_each_look(
+def test_one_that_cannot_be_started_is_not_tried_at_each_poll(
     ready: TrainerRestarts, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -43,7 +43,7 @@ def test_it_runs_the_script_as_python_would(tmp_path: Path) -> None:
     assert log.read_text() == f"__main__ ['job.py', '--x'] 1 {tmp_path} near True\n"
 
 
-def test_what_is_no_script_and_who_is_not_warm_cannot_be(tmp_path: Path) -> None:
+def test_only_a_script_of_a_warm_process_can_be(tmp_path: Path) -> None:
     standby = warm({})
     assert standby.activate(ProcessSpec((), ()), {}, workdir="/", log_path=tmp_path / "l") is None
     standby.close()

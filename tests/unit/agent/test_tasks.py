@@ -124,7 +124,7 @@ def test_a_task_that_runs_too_long_is_killed_and_counts_as_failed(tmp_path: Path
         assert log[1].startswith("task 0 with fine")
 
 
-def test_tasks_wait_for_the_cache_and_fail_while_it_cannot_be_had(
+def test_tasks_wait_for_the_cache_and_fail_while_it_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cached_data, "RETRY_S", 0.01)

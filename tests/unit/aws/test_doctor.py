@@ -83,7 +83,7 @@ def test_each_missing_permission_is_named(fit: Account, simulated: Simulated) ->
     assert "ec2:RunInstances" in (found["permission ec2:RunInstances"].hint or "")
 
 
-def test_what_works_without_a_permission_is_no_fault(fit: Account, simulated: Simulated) -> None:
+def test_what_works_without_a_permission_is_not_a_fault(fit: Account, simulated: Simulated) -> None:
     """docs/aws.md: without these, offers lack what they tell, and everything else goes on."""
     simulated.denied = set(DISPENSABLE)
     fit.cloud.faults.on("servicequotas", "*", unauthorized)

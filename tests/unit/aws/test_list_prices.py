@@ -127,7 +127,7 @@ def test_an_old_copy_bridges_an_outage_and_a_damaged_one_is_none(
 
 
 @pytest.mark.parametrize("at", [100, 700, 1200, -1, None])
-def test_a_file_that_ends_too_soon_is_no_price_list(
+def test_a_file_that_ends_too_soon_is_not_a_price_list(
     cloud: Cloud, tmp_path: Path, at: int | None
 ) -> None:
     for number in range(20):
@@ -141,7 +141,7 @@ def test_a_file_that_ends_too_soon_is_no_price_list(
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n" * 3, '"x","y"\n' * 9, "<html>not found</html>\n" * 9])
-def test_what_is_no_price_file_is_refused(text: str) -> None:
+def test_what_is_not_a_price_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="columns"):
         read_price_file(io.StringIO(text))
 
@@ -191,7 +191,7 @@ def test_an_advisor_that_says_nothing_leaves_the_hazard_unknown(cloud: Cloud, bo
     assert SpotAdvisor(cloud.endpoint + ADVISOR).hazard_per_hour("us-east-1", "x.y", NOW) is None
 
 
-def test_an_unknown_label_is_no_bucket(cloud: Cloud) -> None:
+def test_an_unknown_label_is_not_a_bucket(cloud: Cloud) -> None:
     cloud.listed.advisor = (
         b'{"ranges": [{"index": 0, "label": "rarely", "max": 5}],'
         b'"spot_advisor": {"r": {"Linux": {"a.b": {"s": 1, "r": 0}, "c.d": {"s": 1, "r": 9}}}}}'

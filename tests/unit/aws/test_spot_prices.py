@@ -72,7 +72,7 @@ def test_a_missing_permission_is_named(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nan", "-1", "0.000000", "a lot", "inf"])
-def test_what_is_no_price_is_unknown(cloud: Cloud, text: str) -> None:
+def test_an_impossible_price_is_unknown(cloud: Cloud, text: str) -> None:
     cloud.spot.price("us-east-1a", KIND, text)
     (reported,) = prices().current("us-east-1", [KIND], NOW).values()
     assert reported.usd_per_hour is None
@@ -83,6 +83,6 @@ def test_a_zone_that_is_not_the_accounts_is_left_out(cloud: Cloud) -> None:
     assert prices().current("us-east-1", [KIND], NOW) == {}
 
 
-def test_no_type_is_no_question(cloud: Cloud) -> None:
+def test_without_types_nothing_is_asked(cloud: Cloud) -> None:
     assert prices().current("us-east-1", [], NOW) == {}
     assert not cloud.faults.calls

@@ -95,7 +95,7 @@ def test_a_notice_of_a_node_that_is_not_listed_yet_is_kept(account: NewAccount) 
     assert [notice.node_id for notice in restarted.notices("me")] == [node_id]
 
 
-def test_a_rebalance_recommendation_is_no_interruption(account: NewAccount) -> None:
+def test_a_rebalance_recommendation_is_not_an_interruption(account: NewAccount) -> None:
     node_id = _launched(account)
     account.cloud.tell("EC2 Instance Rebalance Recommendation", {"instance-id": node_id})
     assert not account.provider.notices("me")
@@ -145,7 +145,7 @@ def test_a_new_node_may_be_missing_from_the_list_for_a_while(account: NewAccount
     assert (node.state, node.end_cause) == (NodeState.ENDED, EndCause.LOST)
 
 
-def test_instances_of_others_and_half_tagged_ones_are_no_nodes(account: NewAccount) -> None:
+def test_instances_of_others_and_half_tagged_ones_are_not_nodes(account: NewAccount) -> None:
     ec2 = account.cloud.client("ec2")
     ours = [{"Key": "costopt:owner", "Value": "me"}, {"Key": "Name", "Value": "the daemon"}]
     for tags in ([], ours):

@@ -190,7 +190,7 @@ def _plain() -> tuple[Job, MarketHistory]:
     return _job(1200.0, 60.0, 6000.0), _market({SPOT_A: [2.0] * 20, SAFE: [8.0] * 20})
 
 
-def test_it_keeps_to_the_policy_s_capacity_types() -> None:
+def test_it_respects_the_policy_s_capacity_types() -> None:
     job, history = _plain()
     safe_only = rules("on_demand", limits=Limits(capacity_types=(CapacityType.ON_DEMAND,)))
     cheap = hindsight_usd(job, POLICY, history, Machines())

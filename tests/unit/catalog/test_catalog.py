@@ -84,7 +84,7 @@ def test_find_filters_by_gpu_and_provider(catalog: Catalog) -> None:
     assert catalog.find() == catalog.instance_types()
 
 
-def test_a_known_gpu_that_the_provider_lacks_is_no_error(catalog: Catalog) -> None:
+def test_a_known_gpu_that_the_provider_lacks_is_not_an_error(catalog: Catalog) -> None:
     assert catalog.find(gpu="L40S", provider="gcp") == ()
 
 

@@ -67,7 +67,7 @@ def test_every_row_has_a_source_and_a_key_of_its_own(name: str) -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_the_readme_tells_of_every_table() -> None:
+def test_the_readme_names_every_table() -> None:
     folder = Path(costopt.catalog.__file__).parent / "data"
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert {path.stem for path in folder.glob("*.csv")} == set(TABLES)

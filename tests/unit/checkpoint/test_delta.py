@@ -83,7 +83,7 @@ def test_versions_that_know_of_no_deltas_read_the_others_and_refuse_these(tmp_pa
     assert "delta" not in base
 
 
-def test_where_nothing_stayed_the_same_it_is_whole_by_itself(tmp_path: Path) -> None:
+def test_where_nothing_stayed_the_same_it_is_whole(tmp_path: Path) -> None:
     by = committer(tmp_path)
     for step in (1, 2):
         data = memoryview(bytes([step]) * 250)
@@ -104,7 +104,7 @@ def test_there_is_one_level_and_the_next_save_is_whole_again(tmp_path: Path) -> 
     assert manifest(tmp_path, commit(by, 4)).delta is None
 
 
-def test_what_training_does_not_stand_on_is_no_base(tmp_path: Path) -> None:
+def test_what_training_does_not_stand_on_is_not_a_base(tmp_path: Path) -> None:
     by = committer(tmp_path)
     first, second = commit(by, 1), commit(by, 2)
     back = committer(tmp_path, generation=2, parent=first)
@@ -168,7 +168,7 @@ def test_a_tagged_delta_keeps_its_base(tmp_path: Path) -> None:
     assert history.prune(RetentionPolicy(1), apply=True) == (base,)
 
 
-def test_a_branch_of_a_delta_is_whole_by_itself(tmp_path: Path) -> None:
+def test_a_branch_of_a_delta_is_whole(tmp_path: Path) -> None:
     by = committer(tmp_path / "a")
     commit(by, 1)
     delta = commit(by, 2, as_delta=True)

@@ -174,7 +174,7 @@ def test_a_broken_gang_keeps_only_what_is_saved(desk: Desk) -> None:
     assert progress.done_units == progress.saved_units == 200.0
 
 
-def test_a_member_that_falls_silent_breaks_the_gang(desk: Desk) -> None:
+def test_a_member_that_becomes_unreachable_breaks_the_gang(desk: Desk) -> None:
     for node_id in ("n1", "n2"):
         desk.say(node_id=node_id)
     assert desk.state() is GangState.TRAINING

@@ -23,14 +23,14 @@ def _release(scene: Scene) -> tuple[str, ...]:
     return release_all_nodes([scene.cloud], "costopt", "job", record)
 
 
-def test_all_nodes_are_given_back() -> None:
+def test_all_nodes_are_released() -> None:
     scene = _scene()
     assert _release(scene) == ()
     assert not scene.living()
 
 
 @pytest.mark.parametrize("error", [ThrottledError("too many calls"), KeyError("too many calls")])
-def test_one_that_cannot_be_given_back_is_reported_and_holds_no_other(
+def test_one_that_cannot_be_released_is_reported_and_holds_no_other(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = _scene()
@@ -49,7 +49,7 @@ def test_one_that_cannot_be_given_back_is_reported_and_holds_no_other(
 
 
 @pytest.mark.parametrize("error", [ThrottledError("too many calls"), KeyError("Reservations")])
-def test_where_the_list_fails_the_ledgers_nodes_are_given_back(
+def test_where_the_list_fails_the_ledgers_nodes_are_released(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     scene = _scene()

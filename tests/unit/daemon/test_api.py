@@ -230,7 +230,7 @@ def test_a_token_of_the_jobs_own_tenant_steers_it(daemon: Served) -> None:
     assert client.send("POST", "jobs", body={"job": JOB.format(name="new")})["name"] == "new"
 
 
-def test_a_token_of_a_tenant_is_no_admins(daemon: Served) -> None:
+def test_a_token_of_a_tenant_is_not_an_admins(daemon: Served) -> None:
     body = {"name": "boss", "scopes": ["admin"], "tenant": "blue"}
     with pytest.raises(ApiError, match="'blue'") as refusal:
         daemon.local.send("POST", "tokens", body=body)
@@ -418,7 +418,7 @@ def test_what_is_not_there_is_a_404(standing: Served, target: str) -> None:
 @pytest.mark.parametrize(
     "node", ["../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", ".."]
 )
-def test_a_logs_node_is_no_path(standing: Served, node: str) -> None:
+def test_a_logs_node_is_not_a_path(standing: Served, node: str) -> None:
     token = standing.token(Scope.READ)
     status, answer, _ = request(standing, "GET", f"/v1/jobs/one/logs?node={node}", token=token)
     assert (status, answer["detail"].partition(": ")[0]) == (422, "node")

@@ -143,7 +143,7 @@ def test_news_is_forecast_first_and_the_rest_in_turn(scene: DaemonScene) -> None
     assert scene.daemon.board.forecasts["one"].made_at > made_at
 
 
-def test_a_daemon_that_stands_by_forecasts_nothing(scene: DaemonScene) -> None:
+def test_a_standby_forecasts_nothing(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(2)
     scene.daemon.board.leads = False

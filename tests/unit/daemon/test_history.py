@@ -49,7 +49,7 @@ def test_decisions_of_runs_that_were_never_submitted_are_not_listed(scene: Daemo
     assert {row.decision.job for row in scene.reader.decisions()} == {"one"}
 
 
-def test_a_poll_reads_no_more_of_a_long_history_than_it_tells(
+def test_a_poll_reads_no_more_of_a_long_history_than_it_shows(
     scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.submit("one", hours=0.3)

@@ -256,7 +256,7 @@ def test_a_daemon_that_leads_again_knows_what_another_did_meanwhile(scene: Daemo
     second.close()
 
 
-def test_orphans_are_given_back_where_the_daemon_enforces(scene: DaemonScene) -> None:
+def test_orphans_are_released_where_the_daemon_enforces(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(2)
     stray = LaunchRequest("costopt", "lost", SPOT_A, 1, "lost-1")

@@ -203,7 +203,7 @@ def test_clients_that_never_finish_a_request_keep_no_one_out(tmp_path: Path, sen
             assert asking.getresponse().status == 200
 
 
-def test_a_form_that_is_cut_off_is_no_failure(
+def test_a_form_that_is_cut_off_is_not_a_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with shown(tmp_path) as daemon:

@@ -39,7 +39,7 @@ def test_half_a_character_waits_for_its_rest(tmp_path: Path) -> None:
     assert FolderLogs(tmp_path, FileStore(tmp_path)).read("j", "n", 1).text == "█\n"
 
 
-def test_what_is_no_text_is_marked(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_marked(tmp_path: Path) -> None:
     log = tmp_path / "n" / "trainer-000001.log"
     log.parent.mkdir()
     log.write_bytes(b"a\xffb")
@@ -48,7 +48,7 @@ def test_what_is_no_text_is_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("node", ["", ".", "..", "../n", "n/..", "/etc", "nope", "n\0", "link"])
-def test_a_node_is_no_path(tmp_path: Path, node: str) -> None:
+def test_a_node_is_not_a_path(tmp_path: Path, node: str) -> None:
     (tmp_path / "nodes" / "n").mkdir(parents=True)
     (tmp_path / "nodes" / "link").symlink_to("/")
     with pytest.raises(SpecError, check=has_code("missing")):

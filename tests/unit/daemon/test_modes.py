@@ -182,7 +182,7 @@ def test_nothing_is_done_to_what_runs_once_it_only_observes(scene: DaemonScene) 
     assert len(scene.events(NodeEnded)) == 1
 
 
-def test_a_halt_that_is_given_another_reason_tells_it(scene: DaemonScene) -> None:
+def test_a_halt_that_is_given_another_reason_shows_it(scene: DaemonScene) -> None:
     for reason, who in [("too dear", "ann"), ("too dear", "ann"), ("keys are stolen", "bob")]:
         scene.daemon.service.halt(reason, who)
         scene.go(2)

@@ -452,7 +452,7 @@ def test_a_filters_words_come_back_escaped(daemon: Shown, cookie: str) -> None:
     assert values == [HOSTILE]
 
 
-def test_a_job_tells_its_figures_forecast_and_decisions(daemon: Shown, cookie: str) -> None:
+def test_a_job_shows_its_figures_forecast_and_decisions(daemon: Shown, cookie: str) -> None:
     got = get(daemon, f"/jobs/{RUNNING}", cookie)
     text = Elements(got.text).text
     for said in (

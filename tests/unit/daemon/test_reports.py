@@ -50,7 +50,7 @@ def test_the_task_writes_figures_and_a_page_for_each_job(scene: DaemonScene) -> 
     assert sorted(path.name for path in (scene.folder / REPORTS).iterdir()) == [report.name]
 
 
-def test_a_daemon_that_stands_by_writes_none(scene: DaemonScene) -> None:
+def test_a_standby_writes_none(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(5)
     scene.daemon.board.leads = False

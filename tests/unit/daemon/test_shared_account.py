@@ -65,7 +65,7 @@ def figures_of(scene: DaemonScene, tenant: str) -> str:
     ],
     ids=["quota", "nodes", "per hour", "in all", "per month", "launches"],
 )
-def test_what_stops_one_tells_nothing_of_the_other(
+def test_what_stops_one_reveals_nothing_of_the_other(
     scene: DaemonScene, quota: Quota | None, guards: dict[str, float], said: str
 ) -> None:
     hold_to(scene, *([] if quota is None else [quota]), **guards)
@@ -85,7 +85,7 @@ def _nodes(scene: DaemonScene, tenant: str) -> set[str]:
     return {node.node_id for node in nodes if node.job.startswith(tenant)}
 
 
-def test_a_policys_limits_bind_each_tenant_by_itself(scene: DaemonScene) -> None:
+def test_a_policys_limits_bind_each_tenant_alone(scene: DaemonScene) -> None:
     policy = f"{POLICY}limits: {{max_nodes: 1}}\n"
     for tenant in (OURS, THEIRS):
         scene.submit(f"{tenant}-a", f"{tenant}-b", tenant=tenant, policy=policy)

@@ -57,7 +57,7 @@ def shared(folder: Path) -> Iterator[Shown]:
     """A daemon with a job of each tenant."""
     with shown(folder, fill=False, account=ACCOUNT) as each:
         for tenant in USD_PER_HOUR:
-            _hand_in(each, tenant)
+            _submit_each(each, tenant)
         _publish(each)
         each.board.alert(NOW, AlertKind.INTERRUPTIONS, "", "a storm over all: 31.337 nodes")
         each.board.orphans = ("i-0orphan",)
@@ -70,7 +70,7 @@ def token(daemon: Shown) -> str:
     return daemon.token(Scope.SUBMIT, tenant=OURS)
 
 
-def _hand_in(daemon: Shown, tenant: str) -> None:
+def _submit_each(daemon: Shown, tenant: str) -> None:
     """A job that trains and is held to its guards, with one of everything that tells of it."""
     job, node, usd = f"{tenant}-llm", f"i-{tenant}", USD_PER_HOUR[tenant]
     text = JOB.format(name=job) + f"tenant: {tenant}\n"
@@ -198,7 +198,7 @@ def test_another_tenants_names_are_as_unknown_as_any(daemon: Shown, token: str) 
             assert foreign[0] in (403, 404)
 
 
-def test_another_tenants_job_is_never_read_so_that_no_time_tells_of_it(
+def test_another_tenants_job_is_never_read_so_that_no_time_reveals_it(
     daemon: Shown, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(name: str) -> Submission:

@@ -215,7 +215,7 @@ def test_a_receiver_that_drips_its_answer_is_given_up(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1", b"220 mail.example.com\r\n", b"x" * 99_999])
-def test_what_is_no_answer_of_a_web_server_is_said_to_be_none(answer: bytes) -> None:
+def test_what_is_not_a_response_of_a_web_server_is_reported_as_such(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answering = Thread(target=_answer, args=[listener, answer])
         answering.start()

@@ -100,7 +100,7 @@ def test_a_wrong_carbon_file_is_refused(tmp_path: Path) -> None:
         read_carbon(path)
 
 
-def test_another_parquet_file_is_no_carbon_file(tmp_path: Path) -> None:
+def test_another_parquet_file_is_not_a_carbon_file(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -117,7 +117,7 @@ def test_where_the_wait_eats_the_slack_on_demand_takes_over_in_time() -> None:
     assert all(not node.state.is_alive for node in scene.cloud.inner.nodes("costopt"))
 
 
-def test_a_node_that_is_no_longer_wanted_is_given_back_while_it_waits() -> None:
+def test_a_node_that_is_no_longer_desired_is_released_while_it_waits() -> None:
     wants = Follow(Target(FLEX, 1))
     scene = Scene(
         changing(FLEX, (0, 0, 2.0)),

@@ -51,7 +51,7 @@ def test_a_gang_waits_until_its_last_node_runs() -> None:
     assert _sizes(scene) == [2]
 
 
-def test_a_node_that_was_starting_when_the_provider_fell_silent_is_starting_still() -> None:
+def test_a_node_that_was_starting_when_the_provider_became_unreachable_is_starting_still() -> None:
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[task()])
     scene.cloud.pending = {"sim-0001"}
     scene.tick()
@@ -80,9 +80,7 @@ def test_a_lost_member_is_replaced_and_the_gang_is_whole_again() -> None:
 
 
 @pytest.mark.parametrize(("fewest", "sizes"), [(1, [2, 1, 2]), (2, [2, 2])])
-def test_what_is_left_trains_on_only_where_the_job_allows_so_few(
-    fewest: int, sizes: list[int]
-) -> None:
+def test_the_rest_trains_on_only_where_the_job_allows_so_few(fewest: int, sizes: list[int]) -> None:
     want = Follow(Target(SPOT_A, 2))
     scene = Scene(
         changing(SPOT_A, (0, 2, 2.0), (3610, 1, 2.0), (5400, 2, 2.0)),

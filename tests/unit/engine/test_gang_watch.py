@@ -97,7 +97,7 @@ def test_a_cache_takes_longer_on_a_slow_network() -> None:
     assert slow_s > 2 * 2_000.0 * 8
 
 
-def test_declared_evaluations_saves_and_steps_are_no_stall() -> None:
+def test_declared_evaluations_saves_and_steps_are_not_a_stall() -> None:
     record = JobRecord("job")
     assert pause_limit_s(JOB, record, IDLE_S, 1.0) == IDLE_S
     evaluating = (Phase("all", 1.0, 1, 1, evaluate_every=10.0, evaluation_s=3000.0),)

@@ -140,7 +140,7 @@ def test_a_launch_beyond_a_limit_does_not_happen(limits: Limits, guard: str, lau
     assert [e.guard for e in scene.events(GuardTripped, "two")] == [guard]
 
 
-def test_a_job_keeps_to_its_own_dollars_per_hour_beside_others() -> None:
+def test_a_job_respects_its_own_dollars_per_hour_beside_others() -> None:
     held = replace(task(name="held", nodes=(1, 4)), budget=Budget(max_usd_per_hour=5.0))
     free = task(name="free", nodes=(1, 4))
     want = Follow(Target(SPOT_A, 3))

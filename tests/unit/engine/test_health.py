@@ -117,7 +117,7 @@ def test_an_error_of_the_program_or_of_unknown_cause_replaces_nothing(xid: int) 
     ],
     ids=["slow node", "slow gang", "unknown", "busy, reports once at its end"],
 )
-def test_what_all_nodes_have_in_common_or_is_unknown_is_no_issue(
+def test_what_all_nodes_have_in_common_or_is_unknown_is_not_an_issue(
     normal: Condition, nodes: int, from_s: float
 ) -> None:
     scene, runtime = unhealthy_scene(REPLACE, nodes)

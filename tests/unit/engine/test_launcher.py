@@ -204,7 +204,7 @@ def test_a_halt_leaves_what_was_sent_in_doubt() -> None:
     assert [e.error for e in scene.events(LaunchFailed, "one")] == ["lost"]
 
 
-def test_what_was_not_sent_in_time_and_is_wanted_no_more_is_over(
+def test_what_was_not_sent_in_time_and_is_no_longer_desired_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = _scene()

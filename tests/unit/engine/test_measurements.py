@@ -117,7 +117,7 @@ def test_a_meter_of_the_whole_node_is_its_power() -> None:
     assert scene.summary().measured_wh == pytest.approx(scene.events(NodeMeasured)[-1].wh)
 
 
-def test_a_part_of_the_gpus_is_no_figure_of_the_node() -> None:
+def test_a_part_of_the_gpus_gives_no_figure_of_the_node() -> None:
     for wrong in ({"gpus": 0}, {"parts": ("cpu",)}):
         scene, _ = metered(**wrong, goodput=0.9)
         scene.go(HOUR_S)

@@ -109,7 +109,7 @@ def test_a_silent_provider_stops_nothing(calls: set[str]) -> None:
     assert scene.summary().on_time is True
 
 
-def test_a_provider_that_falls_silent_again_is_reported_again() -> None:
+def test_a_provider_that_is_unreachable_again_is_reported_again() -> None:
     scene = Scene(always(SPOT_A, 4, 2.0), jobs=[task()])
     for calls in ({"offers"}, set(), {"nodes"}, set()):
         scene.cloud.silent = set(calls)
@@ -289,7 +289,7 @@ def test_only_a_pool_that_is_gone_is_judged_by_how_often_it_is_there() -> None:
     assert seen[SPOT_B] == Seldom().availability(SPOT_B)
 
 
-def test_priors_that_a_provider_tells_are_learned_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_priors_of_a_provider_are_learned_over(monkeypatch: pytest.MonkeyPatch) -> None:
     want = Follow(Target(SPOT_A, 1))
     scene = Scene(
         always(SPOT_A, 4, 2.0),

@@ -36,7 +36,7 @@ def test_a_gang_that_saves_nothing_after_its_deadline_is_an_alert_whenever_dolla
     assert [round((b - a) / timedelta(hours=1)) for a, b in pairwise(at)] == [1, 2, 4]
 
 
-def test_a_late_gang_that_saves_is_no_such_alert() -> None:
+def test_a_late_gang_that_saves_is_not_an_alert() -> None:
     scene, runtime = overdue_scene()
     scene.go(8 * HOUR_S)
     assert alerts(scene) == []

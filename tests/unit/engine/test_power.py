@@ -61,7 +61,7 @@ def test_a_capped_gang_is_slower_draws_less_and_is_reported() -> None:
     assert capped.summary().done_units == 2 * HOUR_S
 
 
-def test_every_node_of_the_gang_is_capped_once_whoever_controls_it() -> None:
+def test_every_node_of_the_gang_is_capped_once_by_any_controller() -> None:
     capped = scene(Target(SPOT_A, 2, 250.0))
     for _ in range(2):
         capped.go(1200)
@@ -85,7 +85,7 @@ def test_a_changed_cap_holds_at_once_without_a_new_gang() -> None:
     assert summary.busy_wh == pytest.approx(1000 * 1.5 + 450 * 1, rel=2e-2)
 
 
-def test_a_cap_is_no_reason_to_think_the_job_slow() -> None:
+def test_a_cap_makes_no_job_count_as_slow() -> None:
     capped = scene(Target(SPOT_A, 1, 150.0))
     capped.go(HOUR_S)
     assert capped.engine.training.speed_factor["job"] == 1.0

@@ -120,7 +120,7 @@ def test_a_tenant_that_has_spent_its_dollars_saves_and_stops() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["greedy_spot", "milp"])
-def test_a_replay_keeps_to_the_account(strategy: str) -> None:
+def test_a_replay_respects_the_account(strategy: str) -> None:
     account = Account(quotas=(Quota("spot", max_nodes=1, capacity_type=CapacityType.SPOT),))
     done = replay(
         task(2 * HOUR_S, nodes=(2, 2)),

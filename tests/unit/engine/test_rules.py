@@ -148,7 +148,7 @@ def test_the_engine_launches_within_the_limits_of_the_hour() -> None:
     assert SPOT_A in scene.pools()
 
 
-def test_slack_is_what_is_left_over_after_the_work_and_not_the_time_to_the_deadline() -> None:
+def test_slack_is_what_remains_after_the_work_and_not_the_time_to_the_deadline() -> None:
     """10 h of work in 12 h: 1.9 h of slack from the start, though the deadline is 12 h away."""
     relaxed = Rule("relaxed", RuleSignal.SLACK, 1.5, 1000, SPOT_ONLY)
     scene = Scene(

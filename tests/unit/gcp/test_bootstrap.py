@@ -36,6 +36,6 @@ def test_without_an_account_no_node_is_started(project: NewAccount) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["job", {"job": "me"}])
-def test_what_is_no_account_is_refused(project: NewAccount, wrong: object) -> None:
+def test_what_is_not_an_account_is_refused(project: NewAccount, wrong: object) -> None:
     with pytest.raises(BadRequestError, match="job_service_accounts"):
         account_of(project, "job", job_service_accounts=wrong)

@@ -111,7 +111,7 @@ def test_every_permission_has_a_role_and_is_tested_somewhere(project: NewAccount
     assert len(named) < 100, "no more are tested in one call"
 
 
-def test_permissions_that_cannot_be_tested_are_no_fault(project: NewAccount) -> None:
+def test_permissions_that_cannot_be_tested_are_not_a_fault(project: NewAccount) -> None:
     for kind in ("projects", "serviceAccounts", "buckets"):
         project.cloud.faults.on(f"{kind}.testIamPermissions", unauthorized, times=None)
     project.cloud.faults.on("services.batchGet", unauthorized, times=None)

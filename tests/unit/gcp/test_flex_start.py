@@ -117,7 +117,7 @@ def test_a_request_that_expires_is_reported_as_a_node_that_never_ran(
     assert not priced.cloud.instances.alive()
 
 
-def test_one_that_is_given_back_while_it_waits_is_deleted(priced: NewAccount) -> None:
+def test_one_that_is_released_while_it_waits_is_deleted(priced: NewAccount) -> None:
     priced.cloud.instances.comes_after = timedelta(minutes=40)
     (node,) = priced.provider.launch(priced.request(pool=FLEX))
     priced.clock.sleep(600)

@@ -161,7 +161,7 @@ def test_bookings_follow_one_another(project: NewAccount) -> None:
     assert figures_of(project) == (4, again_at, end_at)
 
 
-def test_what_cannot_be_used_by_naming_it_is_no_offer(project: NewAccount) -> None:
+def test_what_cannot_be_used_by_naming_it_is_not_an_offer(project: NewAccount) -> None:
     later = project.clock.now() + timedelta(days=1)
     project.cloud.reserved.hold(SPOT.zone, "any", TYPE, 2, specificReservationRequired=False)
     project.cloud.reserved.hold(SPOT.zone, "made", TYPE, 2, status="CREATING")

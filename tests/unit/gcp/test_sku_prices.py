@@ -104,7 +104,7 @@ def test_an_api_that_is_not_enabled_is_named(project: NewAccount) -> None:
     assert "gcloud services enable" in str(refused.value.hint)
 
 
-def test_a_list_that_cannot_be_read_is_no_price(project: NewAccount) -> None:
+def test_a_list_that_cannot_be_read_is_not_a_price(project: NewAccount) -> None:
     project.cloud.skus.all.append({"description": "G2 Instance Core running in Iowa"})
     found = price(project)
     assert found is not None

@@ -102,7 +102,7 @@ def test_who_is_deleted_while_it_is_preempted_was_interrupted(project: NewAccoun
     assert node.ended_at == node.launched_at + timedelta(seconds=610)
 
 
-def test_instances_of_others_are_no_nodes(project: NewAccount) -> None:
+def test_instances_of_others_are_not_nodes(project: NewAccount) -> None:
     name = _launched(project)
     item = project.cloud.instances.named(name)
     item["metadata"] = {"items": [{"key": "costopt-pool", "value": "what?"}]}
@@ -171,7 +171,7 @@ def test_disks_and_templates_of_the_owner_are_found_and_removed(project: NewAcco
         )
 
 
-def test_a_disk_that_an_instance_uses_is_no_orphan(project: NewAccount) -> None:
+def test_a_disk_that_an_instance_uses_is_not_an_orphan(project: NewAccount) -> None:
     project.cloud.things.leave_disk(
         SPOT.zone, "disk-1", {"costopt-owner": "me"}, project.clock.now()
     )

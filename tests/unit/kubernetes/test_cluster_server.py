@@ -89,7 +89,7 @@ def test_an_eviction_is_a_notice_and_then_an_interruption(cluster: NewCluster) -
     assert (ended.end_cause, ended.ended_at) == (EndCause.INTERRUPTED, notice.interrupts_at)
 
 
-def test_a_taint_that_goes_again_is_no_notice_any_more(cluster: NewCluster) -> None:
+def test_a_taint_that_goes_again_is_no_longer_a_notice(cluster: NewCluster) -> None:
     cluster.provider.launch(cluster.request(1))
     host = cluster.pods()[0]["spec"]["nodeName"]
     cluster.taint(host)

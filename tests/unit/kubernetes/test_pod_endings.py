@@ -94,5 +94,5 @@ def test_a_deletion_is_a_notice_unless_it_is_ours() -> None:
     assert pod({"phase": "Running"}, deleted=True, released=True).ends_at is None
 
 
-def test_the_pods_of_others_are_no_nodes() -> None:
+def test_the_pods_of_others_are_not_nodes() -> None:
     assert read_pod({"metadata": {"name": "web", "uid": "u", "creationTimestamp": AT}}) is None

@@ -87,7 +87,7 @@ def test_requests_equal_limits_so_that_pods_are_evicted_last() -> None:
     assert spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
-def test_a_pod_ends_by_itself_and_is_not_started_again() -> None:
+def test_a_pod_ends_and_is_not_started_again() -> None:
     spec = asked(max_run_s=86_400, grace_s=60).pods()[0]["spec"]
     assert (spec["restartPolicy"], spec["activeDeadlineSeconds"]) == ("Never", 86_400)
     assert spec["terminationGracePeriodSeconds"] == 60

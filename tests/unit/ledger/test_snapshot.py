@@ -184,7 +184,7 @@ def test_only_accounts_and_records_are_thawed() -> None:
         deserialize_fold('["u",[["t",0],["t",0]]]')
 
 
-def test_a_job_without_events_is_no_job(ledger: DurableLedger) -> None:
+def test_a_job_without_events_is_not_a_job(ledger: DurableLedger) -> None:
     with pytest.raises(LedgerError, check=has_code("unknown_job")) as caught:
         require_fold(ledger, "a")
     assert caught.value.hint

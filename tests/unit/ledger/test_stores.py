@@ -67,7 +67,7 @@ def test_events_are_read_by_job_and_from_a_place_on(ledger: Ledger) -> None:
     assert list(ledger.events("nobody")) == []
 
 
-def test_an_empty_append_is_no_event(ledger: Ledger) -> None:
+def test_an_empty_append_is_not_an_event(ledger: Ledger) -> None:
     ledger.append()
     assert list(ledger.events()) == []
 
@@ -104,7 +104,7 @@ def test_a_name_that_postgresql_cannot_keep_is_refused(postgres_url: str) -> Non
         assert list(ledger.events()) == []
 
 
-def test_a_name_that_is_no_text_is_refused_and_nothing_is_left(place: str) -> None:
+def test_a_name_that_is_not_text_is_refused_and_nothing_is_left(place: str) -> None:
     with open_ledger(place) as ledger:
         with pytest.raises(LedgerError, check=has_code("invalid_text")) as caught:
             ledger.append(stopped("a"), stopped("\ud800"))
@@ -184,7 +184,7 @@ def test_opening_takes_only_the_missing_steps(tmp_path: Path) -> None:
         assert raw.execute("SELECT count(*) FROM ledger_version").fetchone() == (1,)
 
 
-def test_closing_twice_is_no_error_and_a_closed_ledger_says_so(tmp_path: Path) -> None:
+def test_closing_twice_is_not_an_error_and_a_closed_ledger_says_so(tmp_path: Path) -> None:
     ledger = open_sqlite_ledger(tmp_path / "ledger.db")
     ledger.close()
     ledger.close()

@@ -106,7 +106,7 @@ def test_our_own_loss_and_the_pool_going_down_are_one_interruption() -> None:
     assert known(model).source.startswith("1 interruptions in ")
 
 
-def test_taking_the_last_node_is_no_interruption() -> None:
+def test_taking_the_last_node_is_not_an_interruption() -> None:
     model = LearnedHazard({})
     model.observe([offer(1)], T0)
     model.observe([offer(0)], after(600), running=[SPOT])
@@ -199,7 +199,7 @@ def test_a_prior_that_is_reported_again_keeps_what_was_seen() -> None:
     assert known(model).source == "0 interruptions in 2.0 h, worse"
 
 
-def test_a_measured_hazard_of_an_offer_is_no_prior() -> None:
+def test_a_measured_hazard_of_an_offer_is_not_a_prior() -> None:
     model = LearnedHazard({SPOT: PRIOR})
     model.observe([Offer(SPOT, None, Estimate(9, 8, 10, Basis.MEASURED, "theirs"), 1)], T0)
     assert known(model).value == pytest.approx(0.1)

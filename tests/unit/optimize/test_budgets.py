@@ -84,7 +84,7 @@ def test_a_smaller_kwh_budget_is_met_by_a_plan_that_draws_less() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 2, 8, 11])
-def test_a_plan_fits_a_budget_of_what_it_comes_to(seed: int) -> None:
+def test_a_plan_fits_a_budget_of_its_own_total(seed: int) -> None:
     """Whatever the model expects, which knows nothing of changes to the safe pool."""
     plain = plan(request(market(seed), shaky_job()), explain=False)
     usd, kwh = (1.01 * figure for figure in figures(plain))

@@ -102,7 +102,7 @@ def test_pools_without_measured_caps_have_none() -> None:
         PowerCap(0.0, 0.9, 3200.0, "none"),
     ],
 )
-def test_a_cap_with_impossible_figures_is_no_row(bad: PowerCap) -> None:
+def test_a_cap_with_impossible_figures_is_not_a_row(bad: PowerCap) -> None:
     offers = two_pools()
     powers = dict.fromkeys((o.pool for o in offers), replace(CAPPED, caps=(bad, MILD)))
     found = table(offers, powers=powers)

@@ -227,7 +227,7 @@ def test_what_the_bucket_has_cleared_is_reported(failing: Node) -> None:
     assert failing.text() == "[costopt: 8 bytes are no longer in the store]\nthree\n"
 
 
-def test_a_gap_wider_than_what_is_read_at_once_is_no_end(
+def test_a_gap_wider_than_what_is_read_at_once_is_not_an_end(
     failing: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text in ("one\n", "two\n" * 9, "three\n"):
@@ -271,7 +271,7 @@ def test_who_follows_reads_no_old_piece_again(failing: Node) -> None:
     assert set(store.read) == {store.keys("jobs/")[-1]}
 
 
-def test_it_is_sent_by_itself_after_a_while(tmp_path: Path) -> None:
+def test_it_is_sent_automatically_after_a_while(tmp_path: Path) -> None:
     store, folder = FileStore(tmp_path / "store"), tmp_path / "node"
     folder.mkdir()
     upload = LogUpload(NodeLog(store, "job", NODE), folder, 0.02)

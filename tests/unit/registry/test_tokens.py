@@ -43,7 +43,7 @@ def test_a_token_is_known_by_its_plain_text_alone(registry: SqlRegistry) -> None
     assert [registry.tokens.token_of(text) for text in wrong] == [None] * len(wrong)
 
 
-def test_a_browsers_badge_is_known_and_is_no_token(registry: SqlRegistry) -> None:
+def test_a_browsers_badge_is_known_and_is_not_a_token(registry: SqlRegistry) -> None:
     tokens = registry.tokens
     plain = tokens.add("ci", [Scope.ADMIN], "ann", AT)
     badge = tokens.session_of(plain)

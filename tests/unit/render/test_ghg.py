@@ -133,7 +133,7 @@ def test_market_based_is_by_contract_and_unknown_without() -> None:
     assert march["contracts"] == "mix; wind"
 
 
-def test_marginal_emissions_are_no_location_based_ones() -> None:
+def test_marginal_emissions_are_not_location_based() -> None:
     _, rows, table = rows_of(launched("a", signal=CarbonSignal.MARGINAL), ended("a"))
     assert all(row["location_based_kgco2e"] is None for row in rows)
     assert all(row["marginal_kgco2e"] > 0 for row in rows)

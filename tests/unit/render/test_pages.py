@@ -198,7 +198,7 @@ def test_the_backtest_page_stands_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_run_page_says_what_the_run_came_to(tmp_path: Path) -> None:
+def test_the_run_page_shows_the_totals_of_the_run(tmp_path: Path) -> None:
     text, page = run_page(tmp_path)
     for said in (
         "Finished 29 min before its deadline.",

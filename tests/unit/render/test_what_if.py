@@ -143,7 +143,7 @@ def test_an_unknown_figure_is_a_dash() -> None:
     assert cells(frontier_table(POINTS))[3][4] == "–"
 
 
-def test_the_chosen_plan_has_a_ring_and_a_row_that_stands_out(tmp_path: Path) -> None:
+def test_the_chosen_plan_has_a_ring_and_a_highlighted_row(tmp_path: Path) -> None:
     chosen = (*POINTS[:4], replace(POINTS[4], chosen=True), *POINTS[5:])
     text = written(tmp_path, chosen)
     assert text.count("<title>Chosen: plan 5</title>") == 2

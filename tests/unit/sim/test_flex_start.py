@@ -65,7 +65,7 @@ def test_a_gang_starts_whole_and_in_its_turn() -> None:
     assert {node.launched_at for node in sim.provider.nodes("me")} == {after(10), after(2000)}
 
 
-def test_a_node_that_is_given_back_makes_room() -> None:
+def test_a_node_that_is_released_makes_room() -> None:
     sim = _sim((0, 1, 1.0))
     (first,) = sim.launch(pool=FLEX, key="first")
     sim.launch(pool=FLEX, key="second")

@@ -281,7 +281,7 @@ def test_progress_is_that_of_the_public_benchmark(overhead_h: float, deadline_h:
 HALF = PowerCap(150.0, 0.5, 450.0, "test")
 
 
-def test_a_changed_cap_changes_the_speed_and_saves_nothing_by_itself() -> None:
+def test_a_changed_cap_changes_the_speed_and_saves_nothing_alone() -> None:
     sim, job = world(), training_job(1000.0)
     (node,) = sim.launch()
     runtime = sim.provider.runtime

@@ -69,7 +69,7 @@ def test_values_and_keys_know_their_places(tmp_path: Path) -> None:
         (b"a: " + b"x" * MAX_BYTES, 0, 0, "too_large"),
     ],
 )
-def test_what_is_no_document_is_refused(
+def test_what_is_not_a_document_is_refused(
     tmp_path: Path, data: bytes, line: int, column: int, code: str
 ) -> None:
     problem = refusal(tmp_path, data)

@@ -300,7 +300,7 @@ def test_a_phase_has_its_own_speed_and_evaluations(tmp_path: Path) -> None:
     assert (second.throughput, second.evaluate_every) == (None, None)
 
 
-def test_a_checkpoint_store_may_say_where_it_stands(tmp_path: Path) -> None:
+def test_a_checkpoint_store_may_name_its_region(tmp_path: Path) -> None:
     job = load(
         tmp_path,
         with_line("checkpoint", "checkpoint: {uri: c, region: gcp/us-central1, size_gib: 9}"),

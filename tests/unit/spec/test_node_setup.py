@@ -30,7 +30,7 @@ def test_all_that_a_node_needs(tmp_path: Path) -> None:
     assert job.secrets == (Secret("WANDB_API_KEY", names), file)
 
 
-def test_the_login_of_an_images_registry_is_no_variable_of_the_command(tmp_path: Path) -> None:
+def test_the_login_of_an_images_registry_is_not_a_variable_of_the_command(tmp_path: Path) -> None:
     text = "image: ghcr.io/acme/train:2.1\nimage_login: {aws: prod/ghcr, host: ghcr}\n"
     (login,) = load(tmp_path, SMALLEST + text).secrets
     assert login.variable == IMAGE_LOGIN

@@ -118,7 +118,7 @@ def test_a_range_of_nodes_is_measured_on_the_fewest(tmp_path: Path) -> None:
     assert made.throughput.points[0].gpus == 2
 
 
-def test_what_is_left_out_is_named_with_its_line(tmp_path: Path) -> None:
+def test_omitted_options_are_named_with_their_line(tmp_path: Path) -> None:
     said = converted(
         tmp_path, "--gres=gpu:t4:1", NEEDED, "-p gpu -A lab -q low", "--signal=B:USR1@60",
         "--requeue --exclusive", "--no-requeue -o out.txt",

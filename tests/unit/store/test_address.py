@@ -52,7 +52,7 @@ def test_an_address_says_where(uri: str, expected: StoreAddress) -> None:
         ("s3://bucket/x?endpoint=minio:9000", "plain HTTP"),
     ],
 )
-def test_what_is_no_address_is_refused(uri: str, message: str) -> None:
+def test_what_is_not_an_address_is_refused(uri: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as caught:
         open_store(uri)
     assert caught.value.hint

@@ -47,7 +47,7 @@ def _decide(
     return only((strategy or AdaptiveStrategy()).decide(view))
 
 
-def test_spot_that_is_to_be_had_is_taken() -> None:
+def test_available_spot_is_used() -> None:
     decision = _decide([offer(SPOT_A, 2.0)])
     assert decision.targets == ON_A
     assert "launch on" in decision.reason
@@ -226,7 +226,7 @@ def test_what_is_reported_alternatives_has_no_infinite_value() -> None:
     assert any(reported.value_usd is None for reported in decision.alternatives)
 
 
-def test_spot_that_the_deadline_leaves_no_time_to_launch_is_no_choice() -> None:
+def test_spot_that_the_deadline_leaves_no_time_to_launch_is_not_a_choice() -> None:
     """A start of 150 s, saves and a tick at risk are more than what is left to spare."""
     decision = _decide([offer(SPOT_A, 2.0)], deadline_h=4.67)
     (spot,) = [reported for reported in decision.alternatives if str(SPOT_A) in reported.choice]
@@ -303,7 +303,7 @@ def test_beside_a_pool_that_went_since_one_away_for_long_stays_so() -> None:
     assert earlier == prior_rates().class_at(10.0)
 
 
-def test_a_program_is_kept_to_the_end_of_a_long_job() -> None:
+def test_a_program_is_reused_until_the_end_of_a_long_job() -> None:
     strategy = AdaptiveStrategy()
     _decide([offer(SPOT_A, 2.0)], deadline_h=92, strategy=strategy)
     assert strategy._programs[0]["job"].first == 0

@@ -93,7 +93,7 @@ def test_where_the_gang_runs_the_data_are() -> None:
     assert option.score_usd_per_hour == pytest.approx(1.5)
 
 
-def test_a_pool_to_which_no_transfer_has_a_price_is_no_option() -> None:
+def test_a_pool_to_which_no_transfer_has_a_price_is_not_an_option() -> None:
     assert option_of(with_data(), {}) is None
 
 
@@ -143,7 +143,7 @@ def test_a_plan_knows_the_transfers_and_the_account(monkeypatch: pytest.MonkeyPa
     assert request.transfers == ways
 
 
-def test_the_engine_tells_of_the_transfers_and_the_account() -> None:
+def test_the_view_holds_the_transfers_and_the_account() -> None:
     strategy = Follow()
     account = Account((Quota("q", max_gpus=8),))
     scene = Scene(always(SPOT_A, 1, 2.0), jobs=[with_data()], strategy=strategy)

@@ -115,7 +115,7 @@ def test_what_is_behind_a_launch_is_not_waited_for_again() -> None:
     assert only(strategy.decide(waits)).targets == (Target(FLEX, 1),)
 
 
-def test_with_nothing_safe_to_be_had_it_is_waited_for_where_there_is_no_spot() -> None:
+def test_without_uninterruptible_capacity_it_is_waited_for_where_there_is_no_spot() -> None:
     strategy = build(rules("adaptive").strategy)
     for offers, pool in [
         ([_flex()], FLEX),

@@ -40,7 +40,7 @@ def test_on_demand_when_time_runs_out() -> None:
     assert decision.rule == "safety_net"
 
 
-def test_what_a_job_runs_on_tells_its_mode() -> None:
+def test_what_a_job_runs_on_determines_its_mode() -> None:
     for nodes, mode in [
         ((), CapacityMode.WAIT),
         (nodes_in(SPOT_A), CapacityMode.SPOT),

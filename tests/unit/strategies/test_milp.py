@@ -147,7 +147,7 @@ def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPa
     assert decision.targets == (Target(SPOT_A, 1),)
 
 
-def test_a_small_change_of_a_price_is_no_reason_to_plan_again(plans: list[PlanRequest]) -> None:
+def test_a_small_change_of_a_price_triggers_no_plan(plans: list[PlanRequest]) -> None:
     strategy = MilpStrategy()
     for price, expected in ((2.0, 1), (2.001, 1), (2.2, 2)):
         view = look(JOB, [_offer(SPOT_A, price), *OFFERS[1:]], nodes=nodes_in(SPOT_A))

@@ -23,7 +23,7 @@ def test_every_size_of_every_offer_that_job_and_phase_allow() -> None:
     assert [o.nodes for o in gang_options(later, later.jobs[0])] == [1, 2, 3, 4]
 
 
-def test_an_unknown_price_machine_or_speed_is_no_option() -> None:
+def test_an_unknown_price_machine_or_speed_is_not_an_option() -> None:
     other = replace(SPOT_B, instance_type="mystery")
     view = look(task(), [offer(SPOT_A, None), offer(other, 1.0)])
     assert gang_options(view, view.jobs[0]) == ()

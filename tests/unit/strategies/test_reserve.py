@@ -76,6 +76,6 @@ def test_a_gang_runs_only_if_it_is_exactly_there() -> None:
 
 
 @pytest.mark.parametrize(("starts_in_s", "left_s"), [(None, 0.0), (30.0, 30.0), (-30.0, 0.0)])
-def test_what_is_left_of_the_start(starts_in_s: float | None, left_s: float) -> None:
+def test_the_rest_of_the_start(starts_in_s: float | None, left_s: float) -> None:
     view = look(task(), [], starts_in_s=starts_in_s)
     assert remaining_startup_s(view, view.jobs[0]) == left_s

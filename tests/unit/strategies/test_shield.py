@@ -81,7 +81,7 @@ def test_the_cheapest_safe_pool_that_is_in_time(deadline_s: float, chosen: objec
     assert _decide(view) == ((Target(chosen, 1),), "shield")  # type: ignore[arg-type]
 
 
-def test_a_safe_pool_without_room_is_no_way_out() -> None:
+def test_an_uninterruptible_pool_without_room_is_not_an_option() -> None:
     view = look(task(deadline_s=NEEDED_S + 100), [offer(SAFE, 8.0, 0), BIG_OFFER])
     assert _decide(view) == ((), None)
     tight = look(task(deadline_s=HOUR_S), [offer(SAFE, 8.0, 0), BIG_OFFER])

@@ -65,7 +65,7 @@ def test_on_demand_that_runs_is_left_where_another_pool_does_the_rest_for_less()
     assert left.targets == (Target(SAFE_B, 1),)
 
 
-def test_two_zones_that_have_a_node_each_are_no_gang_of_two() -> None:
+def test_two_zones_that_have_a_node_each_are_not_a_gang_of_two() -> None:
     """Unless the job allows it: it goes on demand though two spot nodes are there."""
     split = [offer(SPOT_A, 2.0, 1), offer(SPOT_B, 2.0, 1), offer(SAFE, 8.0)]
     assert _decide(split, nodes=2).targets == (Target(SAFE, 2),)

@@ -183,7 +183,7 @@ def test_where_zones_do_not_tell_their_room_halves_are_tried_once_they_refuse_th
     assert len(scene.cloud.requests) == 4
 
 
-def test_a_job_goes_on_with_what_is_left_of_its_gang_and_is_done() -> None:
+def test_a_job_goes_on_with_the_rest_of_its_gang_and_is_done() -> None:
     gone = changing(SPOT_B, (0, 2, 2.0), (2 * HOUR_S, 0, 2.0))
     scene = Scene(
         always(SPOT_A, 2, 2.0),

@@ -34,7 +34,7 @@ class Line:
         self._link.close()
 
 
-def test_a_line_that_breaks_before_a_gang_is_taken_up_is_no_return_to_the_last_one() -> None:
+def test_a_line_that_breaks_before_a_gang_is_accepted_does_not_return_to_the_last_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as door:
         place = f"127.0.0.1:{door.getsockname()[1]}"
         member = MembershipClient(place, store_at=lambda host: f"{host}:1", most=2)

@@ -15,7 +15,7 @@ def paced(*lengths_s: float) -> StepRate:
     return pace
 
 
-def test_the_first_steps_of_a_process_tell_nothing_of_its_pace() -> None:
+def test_the_first_steps_of_a_process_do_not_count_for_its_pace() -> None:
     warm = [7.0] * WARM_STEPS
     assert paced(*warm, *[0.5] * (MIN_STEPS - 1)).step_s is None
     assert paced(*warm, *[0.5] * MIN_STEPS).step_s == pytest.approx(0.5)
@@ -32,7 +32,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
     assert paced(*[1.0] * 50, *[0.1] * 200).step_s == pytest.approx(0.1)
 
 
-def test_the_pause_between_two_gangs_is_no_step() -> None:
+def test_the_pause_between_two_gangs_is_not_a_step() -> None:
     pace = paced(*[0.5] * (WARM_STEPS + MIN_STEPS))
     pace.reset()
     assert pace.step_s is None

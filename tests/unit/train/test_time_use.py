@@ -68,7 +68,7 @@ def test_the_wait_for_data_is_a_share_of_the_last_steps() -> None:
     assert use.data_wait_share == 0.0
 
 
-def test_a_loop_that_fetches_by_itself_has_no_known_wait() -> None:
+def test_a_loop_that_fetches_its_own_data_has_no_known_wait() -> None:
     use = StepTimer(began=90.0)
     stepped(use, 1, 2)
     assert use.data_wait_share is None
