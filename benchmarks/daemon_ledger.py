@@ -32,8 +32,8 @@ from costopt.domain.events import (
 from costopt.domain.fleet import EndCause
 from costopt.engine.journal import Journal
 from costopt.ledger.fold_cache import save_folds
+from costopt.ledger.run_view import RunView
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.render.run_tables import RunView
 
 T0 = datetime(2026, 3, 2, tzinfo=UTC)
 MILLIONS = 1

@@ -40,6 +40,11 @@ def plain_text(value: object) -> str:
     return str(value)
 
 
+def pluralize(number: int, noun: str) -> str:
+    """A number with its noun: "1 node", "3 nodes"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def usd_text(usd: float | None) -> str:
     """Return dollars with cents, and four decimals below one dollar."""
     if usd is None:

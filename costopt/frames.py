@@ -133,7 +133,7 @@ def scores_frame(scores: Iterable[tuple[Trial, Score]]) -> DataFrame:
 
 def summaries_frame(summaries: Sequence[JobSummary]) -> DataFrame:
     """Return a row per job: the keys of costopt.status/1, and what follows from them."""
-    from costopt.render.run_tables import summary_table
+    from costopt.views.job import summary_table
 
     derived = ("usd", "kwh", "done_share", "saved_usd_share", "saved_wh_share")
     table = summary_table(summaries)
@@ -146,7 +146,7 @@ def summaries_frame(summaries: Sequence[JobSummary]) -> DataFrame:
 
 def events_frame(recorded: Iterable[RecordedEvent]) -> DataFrame:
     """Return a row per event, with the keys of costopt.events/1."""
-    from costopt.render.events import events_table
+    from costopt.views.event import events_table
 
     return table_frame(events_table(recorded))
 

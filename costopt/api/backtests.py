@@ -102,10 +102,10 @@ class BacktestResult(Tabular):
 
         Raise MissingExtraError without the extra report.
         """
-        from costopt.render import backtest_charts as charts
-        from costopt.render.backtest_report import first_window
         from costopt.render.html import require_report_extra
         from costopt.render.notebook import to_chart
+        from costopt.render.reports import backtest_charts as charts
+        from costopt.render.reports.backtest import first_window
 
         require_report_extra("a chart")
         chosen = check_choice("what", what, PLOTS)
@@ -123,7 +123,7 @@ class BacktestResult(Tabular):
 
     def table(self) -> Table:
         """Return the table of the summaries."""
-        from costopt.render.backtest_table import standings_table
+        from costopt.views.backtest import standings_table
 
         return standings_table(
             self.summaries,
@@ -139,7 +139,7 @@ class BacktestResult(Tabular):
 
         Raise SpecError where the backtest did not measure it.
         """
-        from costopt.render.backtest_table import regret_table
+        from costopt.views.backtest import regret_table
 
         if self.config.regret_against is None:
             raise bad_argument("regret", "is off", "backtest with regret=True")
@@ -152,7 +152,7 @@ class BacktestResult(Tabular):
 
         Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
         """
-        from costopt.render.backtest_report import write_grid_report
+        from costopt.render.reports.backtest import write_grid_report
 
         return write_grid_report(self.summaries, self.grid, self.config, Path(path), self.scores)
 

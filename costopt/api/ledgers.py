@@ -91,7 +91,7 @@ class LedgerReader(Tabular):
 
     def table(self) -> Table:
         """Return the table of the jobs."""
-        from costopt.render.run_tables import jobs_table
+        from costopt.views.job import jobs_table
 
         return jobs_table(self.summaries())
 
@@ -172,10 +172,10 @@ class JobRun(Tabular):
 
         Raise MissingExtraError without the extra report.
         """
-        from costopt.render import run_charts
+        from costopt.ledger.run_view import RunView
         from costopt.render.html import require_report_extra
         from costopt.render.notebook import to_chart
-        from costopt.render.run_tables import RunView
+        from costopt.render.reports import run_charts
 
         require_report_extra("a chart")
         view = RunView.of((recorded.event for recorded in self.events()), self.now())
@@ -194,14 +194,14 @@ class JobRun(Tabular):
 
         Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
         """
-        from costopt.render.run_report import write_run_report
+        from costopt.render.reports.run import write_run_report
 
         events = [recorded.event for recorded in self.events()]
         return write_run_report(events, Path(path), now=self.now(), title=self.name)
 
     def table(self) -> Table:
         """Return the table of the job's figures at the present of its clock."""
-        from costopt.render.run_tables import run_table
+        from costopt.views.job import run_table
 
         return run_table(self.summary())
 

@@ -83,7 +83,7 @@ class AccountPlanResult(Tabular):
 
     def table(self) -> Table:
         """Return the table of the jobs, and below it that of the limits."""
-        from costopt.render.account_table import account_table
+        from costopt.views.account import account_table
 
         return account_table(self.made, options=False)
 
@@ -104,7 +104,7 @@ class AccountWhatIfResult(Tabular):
 
     def table(self) -> Table:
         """Return the table of the totals."""
-        from costopt.render.account_table import account_what_if_table
+        from costopt.views.account import account_what_if_table
 
         return account_what_if_table(len(self.jobs), self.scenarios)
 

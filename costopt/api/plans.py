@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from costopt.frames import PlanFrame
     from costopt.optimize.frontier import FrontierPoint
-    from costopt.render.frontier_table import FrontierRow
     from costopt.render.notebook import Chart
+    from costopt.views.frontier import FrontierRow
 
 MAX_POINTS = 100
 
@@ -109,7 +109,7 @@ class PlanResult(Tabular):
 
     def table(self, *, top: int = 10, explain: bool = False) -> Table:
         """Return the table of the chosen candidates and ``top`` others, 0 for all of them."""
-        from costopt.render.plan_table import plan_table
+        from costopt.views.plan import plan_table
 
         return plan_table(
             self.plan,
@@ -153,9 +153,9 @@ class FrontierResult(Tabular):
 
         Raise MissingExtraError without the extra report, InfeasibleError for no plan to draw.
         """
-        from costopt.render.frontier import frontier_plot
         from costopt.render.html import require_report_extra
         from costopt.render.notebook import to_chart
+        from costopt.render.reports.what_if import frontier_plot
 
         require_report_extra("a chart")
         if all(point.kwh is None for point in self.points):
@@ -169,13 +169,13 @@ class FrontierResult(Tabular):
 
     def rows(self) -> tuple[FrontierRow, ...]:
         """Return the points with the policy's own choice marked."""
-        from costopt.render.frontier_table import frontier_rows
+        from costopt.views.frontier import frontier_rows
 
         return frontier_rows(self.points, self.job, self.plan, self.made_at)
 
     def table(self) -> Table:
         """Return the table of the plans."""
-        from costopt.render.frontier_table import frontier_table
+        from costopt.views.frontier import frontier_table
 
         title = f"Frontier of {self.job.name}, policy {self.policy.name}"
         return frontier_table(self.rows(), title)
@@ -207,7 +207,7 @@ class WhatIfResult(Tabular):
 
         Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
         """
-        from costopt.render.frontier import write_what_if_report
+        from costopt.render.reports.what_if import write_what_if_report
 
         return write_what_if_report(
             self._rows(),
@@ -219,14 +219,14 @@ class WhatIfResult(Tabular):
 
     def table(self) -> Table:
         """Return the table of the scenarios."""
-        from costopt.render.what_if_table import what_if_table
+        from costopt.views.scenario import what_if_table
 
         rows = self._rows()
         return what_if_table(self.job, self.frontier.policy, self.scenarios, rows)
 
     def _rows(self) -> tuple[FrontierRow, ...]:
         """The points of the frontier, each with the policies that choose it."""
-        from costopt.render.frontier_table import frontier_rows
+        from costopt.views.frontier import frontier_rows
 
         drawn = self.frontier
         return frontier_rows(drawn.points, self.job, drawn.plan, drawn.made_at, self.scenarios)

@@ -34,8 +34,8 @@ def bill(account: str | None, month: datetime | None, source: OpenSource, output
     from costopt.api.inputs import load_account
     from costopt.engine.billing import month_of
     from costopt.ledger.month_bill import month_bill
-    from costopt.render.bill_table import bill_table
     from costopt.source.base import recorded_runs
+    from costopt.views.bill import bill_table
 
     if account is None:
         raise click.UsageError("Missing option '--account'.")

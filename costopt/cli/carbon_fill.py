@@ -25,9 +25,9 @@ def fill(state_dir: Path, account: str | None) -> None:
     from costopt.controller.live_carbon import connect_live_carbon
     from costopt.controller.state_dir import open_state_ledger, run_lock
     from costopt.domain.errors import LedgerError
+    from costopt.formatting import pluralize
     from costopt.ledger.fold_cache import load_fold
     from costopt.planning.request import load_account
-    from costopt.render.run_tables import pluralize
 
     live, now = connect_live_carbon(load_account(account)), datetime.now(UTC)
     with open_state_ledger(state_dir) as ledger, run_lock(state_dir):

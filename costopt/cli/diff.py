@@ -26,7 +26,7 @@ from costopt.domain.errors import GuardTrippedError, InfeasibleError, SpecError
 if TYPE_CHECKING:
     from costopt.planning.plan_diff import DiffSettings, IncreaseLimit, PlanDiff
     from costopt.planning.quotes import QuoteSet
-    from costopt.render.diff_table import DiffReport
+    from costopt.views.diff import DiffReport
 
 ALWAYS, CHANGED, OVER = "always", "changed", "over"
 UPDATE, NEW, OFF = "update", "new", "off"
@@ -99,7 +99,7 @@ def diff(
     writes as a comment.
     """
     from costopt.planning.plan_diff import DiffSettings
-    from costopt.render.diff_table import DiffReport, diff_comment, diff_table
+    from costopt.views.diff import DiffReport, diff_comment, diff_table
 
     check_price_source(market, at, (), max_age_s)
     settings = DiffSettings(jobs, policy, account)
@@ -150,7 +150,7 @@ def _post(report: DiffReport, kind: str, comment: str, comment_if: str) -> None:
     written is a note: the job's summary, or its log, has the report."""
     from costopt.client.ci_job import read_ci_job
     from costopt.client.review_comments import CommentError, put_comment
-    from costopt.render.diff_table import diff_comment, diff_outputs
+    from costopt.views.diff import diff_comment, diff_outputs
 
     ci_job, text = read_ci_job(kind, os.environ), diff_comment(report)
     has_summary = ci_job.write_summary(text)

@@ -78,8 +78,8 @@ def _bound_by_guards(events: Iterable[Event]) -> Iterable[DecisionMade]:
 
 def _all(job: str, made: list[DecisionMade]) -> Table:
     from costopt.formatting import choice_lines, pools_text, seconds_text
-    from costopt.render.run_tables import choice_of
     from costopt.render.table import Column, Table
+    from costopt.views.job import choice_of
 
     columns = (
         Column("decision", "Decision"),
@@ -107,8 +107,8 @@ def _all(job: str, made: list[DecisionMade]) -> Table:
 
 def _one(job: str, made: list[DecisionMade], decision: str) -> Table:
     from costopt.formatting import choice_lines, pools_text, seconds_text, usd_text
-    from costopt.render.run_tables import choice_of
     from costopt.render.table import Column, Table
+    from costopt.views.job import choice_of
 
     event = _named(job, made, decision)
     columns = (

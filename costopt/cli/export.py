@@ -13,7 +13,7 @@ from costopt.cli.errors import print_error
 from costopt.cli.groups import CommandEntry, LazyGroup
 
 if TYPE_CHECKING:
-    from costopt.render.focus import FocusRow, FocusSettings
+    from costopt.render.exports.focus import FocusRow, FocusSettings
     from costopt.source.base import Source
 
 
@@ -63,9 +63,9 @@ def focus(
     FOCUS is the FinOps Open Cost and Usage Specification. A node has a row per charge period and
     price. The sum of BilledCost is what `costopt status` shows as spent: estimates, not an invoice.
     """
-    from costopt.render.focus import ChargePeriod, FocusSettings
-    from costopt.render.focus_columns import FocusVersion
-    from costopt.render.focus_file import FocusFormat, write_focus
+    from costopt.render.exports.focus import ChargePeriod, FocusSettings
+    from costopt.render.exports.focus_columns import FocusVersion
+    from costopt.render.exports.focus_file import FocusFormat, write_focus
 
     chosen = FocusFormat(file_format or ("csv" if out.suffix.lower() == ".csv" else "parquet"))
     settings = FocusSettings(billing_account, ChargePeriod(period))
@@ -84,7 +84,7 @@ def focus(
 def _rows(source: Source, settings: FocusSettings) -> Iterator[FocusRow]:
     """Yield the rows of all jobs, each until its clock's time; note what the file leaves out."""
     from costopt.domain.events import DataMoved
-    from costopt.render.focus import focus_rows
+    from costopt.render.exports.focus import focus_rows
     from costopt.source.base import recorded_runs
 
     for run in recorded_runs(source):

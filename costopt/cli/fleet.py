@@ -102,8 +102,8 @@ def replay(
     --output csv and json hold all figures, by tenant too.
     """
     from costopt.backtesting.fleet.policies import replay_fleet
-    from costopt.render.fleet_table import fleet_table
     from costopt.spec.fields import did_you_mean
+    from costopt.views.fleet import fleet_table
 
     chosen = tuple(dict.fromkeys(words(policies)))
     for name in chosen:
@@ -124,7 +124,7 @@ def replay(
     )
     print_table(fleet_table(result.figures, title, result.notes), output)
     if report is not None:
-        from costopt.render.fleet_report import write_fleet_report
+        from costopt.render.reports.fleet import write_fleet_report
 
         written = write_fleet_report(result.figures, report, title=title, notes=result.notes)
         click.echo(f"report: {written}", err=True)
@@ -148,7 +148,7 @@ def size(
     Tries whole nodes of the cluster's first kind, by bisection.
     """
     from costopt.backtesting.fleet.sizing import find_fleet_size
-    from costopt.render.fleet_table import size_table
+    from costopt.views.fleet import size_table
 
     trial = _trial(jobs, cluster, from_at, days, without_tenants, restart_s, speed)
     tried: list[FleetSize] = []

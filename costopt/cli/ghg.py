@@ -30,7 +30,7 @@ def ghg(job: str | None, out: Path, account: str | None, source: OpenSource) -> 
     from costopt.domain.contracts import contract_terms
     from costopt.domain.events import CarbonIntensityRecorded, ElectricityContractsRecorded
     from costopt.planning.request import load_account
-    from costopt.render.ghg import JobBooks, ghg_table
+    from costopt.render.exports.ghg import JobBooks, ghg_table
     from costopt.render.writers import write_table
     from costopt.source.base import recorded_runs
 

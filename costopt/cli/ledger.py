@@ -13,7 +13,7 @@ from costopt.cli.options import account_option, output_option, print_table
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
-    from costopt.render.run_tables import RunView
+    from costopt.ledger.run_view import RunView
 
 
 @click.command()
@@ -26,9 +26,9 @@ def status(job: str | None, source: OpenSource, output: str) -> None:
     Without JOB, list every job of the state directory. The figures are computed from the ledger, so
     they are available while a job runs and after it.
     """
-    from costopt.render.run_tables import jobs_table, status_table, summary_table
     from costopt.render.table import OutputFormat
     from costopt.source.base import recorded_runs
+    from costopt.views.job import jobs_table, status_table, summary_table
 
     with source() as runs:
         if job is not None:
@@ -49,7 +49,7 @@ def events(job: str | None, after: int, source: OpenSource, output: str) -> None
 
     Every event has a number; the json form holds every field of each event.
     """
-    from costopt.render.events import events_table
+    from costopt.views.event import events_table
 
     with source() as runs:
         recorded = runs.events if job is None else runs.job(job).events
@@ -66,7 +66,7 @@ def tasks(job: str, source: OpenSource, output: str) -> None:
     Those that ended are listed, with their parameters and the numbers of their results. A task that
     failed, or whose node was lost, was started more than once; it has one result.
     """
-    from costopt.render.tasks_table import tasks_table
+    from costopt.views.task import tasks_table
 
     with source() as runs:
         account = runs.job(job).account()
@@ -96,9 +96,10 @@ def report(
     deadline and every event, and needs nothing but a browser. Prints the file's path. With
     --account on the command line, the ledger is compared with what the account's providers billed.
     """
+    from costopt.ledger.run_view import RunView
     from costopt.render.html import require_report_extra
-    from costopt.render.run_report import write_run_report
-    from costopt.render.run_tables import RunView, ledger_drift
+    from costopt.render.reports.run import write_run_report
+    from costopt.views.job import ledger_drift
 
     require_report_extra()
     with source() as runs:

@@ -119,7 +119,7 @@ def print_impact(
     """Write what a new job would change for the jobs of a daemon. Raise SpecError for several
     files, InfeasibleError if some job would not be served, and as ``connect``."""
     from costopt.cli.jobs import read_documents
-    from costopt.render.impact_table import impact_table
+    from costopt.views.impact import impact_table
 
     if len(files) != 1:
         raise click.UsageError("--server plans one new job at a time")

@@ -117,7 +117,7 @@ def plan(
 def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool = False) -> None:
     """Write the notes to stderr and the plan to stdout. Raise InfeasibleError if there is none."""
     from costopt.planning.request import raise_if_infeasible
-    from costopt.render.plan_table import plan_table
+    from costopt.views.plan import plan_table
 
     for note in result.notes:
         print_error("note", note)

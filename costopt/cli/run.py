@@ -266,7 +266,7 @@ def _print_left(troubles: tuple[str, ...]) -> None:
 
 def _print_end(live: LiveRun, output: str) -> None:
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
-    from costopt.render.run_tables import status_table
+    from costopt.views.job import status_table
 
     name = live.job.name
     record = live.engine.journal.records[name]
@@ -308,7 +308,7 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
 
     def on_tick(_: TickResult) -> None:
         nonlocal seen
-        from costopt.render.events import describe_event
+        from costopt.views.event import describe_event
 
         news = list(run.ledger.events(run.job.name, after=seen))
         seen = max((recorded.seq for recorded in news), default=seen)

@@ -127,16 +127,16 @@ def _shared_place(
 
 def _print_derived(job: Job | None) -> None:
     """Write what the file leaves to its model."""
-    from costopt.render.derived import derived_notes
     from costopt.render.text_table import wrapped
+    from costopt.views.derived import derived_notes
 
     for line in derived_notes(job) if job else ():
         click.echo("\n".join(wrapped(line)))
 
 
 def _table(checked: list[Checked]) -> Table:
-    from costopt.render.derived import derived_rows
     from costopt.spec import SpecFileError
+    from costopt.views.derived import derived_rows
 
     rows: list[Row] = []
     for file, kind, error, job in checked:

@@ -78,7 +78,7 @@ def import_(
 @output_option
 def show(file: Path, output: str) -> None:
     """Show arrivals, sizes and load of a workload, by tenant."""
-    from costopt.render.workload_table import workload_table
+    from costopt.views.workload import workload_table
     from costopt.workload.workload_file import read_workload
 
     print_table(workload_table(read_workload(file)), output)

@@ -22,7 +22,7 @@ from costopt.domain.errors import CostoptError, StoreError, failure_message
 from costopt.ledger.base import DurableLedger, open_ledger
 from costopt.ledger.fold_cache import summaries
 from costopt.render.html import has_report_extra
-from costopt.render.run_report import write_run_report
+from costopt.render.reports.run import write_run_report
 
 REPORTS = "reports"
 NICENESS = 10

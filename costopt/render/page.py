@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote
 
-from costopt.render.run_tables import Metric
 from costopt.render.svg import ResponsiveChart
 from costopt.render.table import Cell, Column, Table
 
@@ -23,6 +22,16 @@ class TableBlock:
     lead: str = ""
     empty: str = "Nothing."
     left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure in large type. ``basis`` says where it comes from, "" where that is plain."""
+
+    name: str
+    value: str
+    basis: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from costopt.cli.main import cli
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
 from costopt.domain.market import Pool
+from costopt.formatting import pluralize
 from costopt.market.history_file import write_history
-from costopt.render.run_tables import pluralize
 from tests.support.carbon_services import EM_KEY, CarbonServer, serve_carbon
 from tests.support.live_run import Place, no_traceback
 

@@ -33,9 +33,9 @@ from costopt.ledger.codec import decode, encode
 from costopt.ledger.sql_ledger import SqlLedger, open_sqlite_ledger
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import NodeActivity
-from costopt.render.events import describe_event
 from costopt.store.folder import FileStore
 from costopt.strategies import build
+from costopt.views.event import describe_event
 from tests.support import engine_fixtures
 from tests.support.engine_fixtures import SAFE, SPOT_A, SPOT_B, Scene, always, rules, task
 from tests.support.market_fixtures import T0

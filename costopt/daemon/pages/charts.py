@@ -12,7 +12,7 @@ from costopt.daemon.lists import ENDED, is_over
 from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
-from costopt.formatting import usd_text, wh_text
+from costopt.formatting import pluralize, usd_text, wh_text
 from costopt.ledger.summary import JobState
 from costopt.render.drawing import (
     POOL_COLOURS,
@@ -27,7 +27,6 @@ from costopt.render.drawing import (
     value_axis,
 )
 from costopt.render.page import Plot
-from costopt.render.run_tables import pluralize
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 DAYS_SHOWN = 14

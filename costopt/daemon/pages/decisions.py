@@ -19,7 +19,6 @@ from costopt.daemon.shared_state import DecisionRow
 from costopt.domain.control import ActionKind, Mode, Proposal, ProposalState
 from costopt.domain.events import DecisionMade
 from costopt.formatting import UNKNOWN_TEXT, usd_per_hour_text, usd_text
-from costopt.render.events import describe_event
 from costopt.render.page import (
     FactList,
     Page,
@@ -30,6 +29,7 @@ from costopt.render.page import (
     table_block,
 )
 from costopt.render.table import Cell, Column
+from costopt.views.event import describe_event
 
 DECISIONS_SHOWN = 300
 FOLLOWED_SHOWN = 50

@@ -23,14 +23,14 @@ from costopt.domain.estimate import Estimate
 from costopt.domain.policy import Limits
 from costopt.formatting import (
     UNKNOWN_TEXT,
+    pluralize,
     seconds_text,
     usd_micros_text,
     usd_per_hour_text,
     usd_text,
 )
 from costopt.ledger.summary import JobState
-from costopt.render.page import Page, TableBlock, Tiles, job_cell, make_columns, table_block
-from costopt.render.run_tables import Metric, pluralize
+from costopt.render.page import Metric, Page, TableBlock, Tiles, job_cell, make_columns, table_block
 from costopt.render.table import Cell
 
 NODES_SHOWN = 500

@@ -23,6 +23,7 @@ from costopt.formatting import seconds_text, usd_text, whole_percent_text
 from costopt.render.page import (
     Bar,
     Bars,
+    Metric,
     Page,
     TableBlock,
     Tiles,
@@ -30,7 +31,6 @@ from costopt.render.page import (
     make_columns,
     table_block,
 )
-from costopt.render.run_tables import Metric
 from costopt.render.table import Cell
 
 CHANGES_SHOWN = 100

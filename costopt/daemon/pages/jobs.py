@@ -27,6 +27,7 @@ from costopt.daemon.shared_state import JobForecast, JobStatus
 from costopt.domain.control import DesiredState
 from costopt.formatting import (
     UNKNOWN_TEXT,
+    pluralize,
     seconds_text,
     usd_micros_text,
     usd_text,
@@ -34,11 +35,12 @@ from costopt.formatting import (
     whole_percent_text,
 )
 from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.events import describe_event
 from costopt.render.page import (
     Block,
     FactList,
+    Metric,
     Page,
     TableBlock,
     Tiles,
@@ -46,8 +48,9 @@ from costopt.render.page import (
     make_columns,
     table_block,
 )
-from costopt.render.run_tables import Metric, RunView, deadline_sentence, pluralize, run_tiles
 from costopt.render.table import Cell
+from costopt.views.event import describe_event
+from costopt.views.job import deadline_sentence, run_tiles
 
 JOBS_SHOWN = 300
 COLUMNS = make_columns(

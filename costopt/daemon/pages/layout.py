@@ -28,11 +28,17 @@ from costopt.domain.control import DesiredState, Halt, Mode, ProposalState
 from costopt.domain.events import DecisionMade
 from costopt.domain.market import Pool
 from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
+from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState
 from costopt.render.html import template_environment
 from costopt.render.page import Page, Plot
-from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
-from costopt.render.run_tables import RunView
+from costopt.render.reports.run_charts import (
+    energy_plot,
+    pool_label,
+    progress_plot,
+    spend_plot,
+    timeline,
+)
 from costopt.render.table import Cell
 
 REFRESH_S = 30

@@ -14,13 +14,13 @@ from costopt.domain.policy import CarbonSignal
 from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
+    pluralize,
     usd_micros_text,
     wh_text,
     whole_percent_text,
 )
 from costopt.ledger.summary import JobSummary
-from costopt.render.page import Page, Tiles, job_cell, make_columns, table_block
-from costopt.render.run_tables import Metric, pluralize
+from costopt.render.page import Metric, Page, Tiles, job_cell, make_columns, table_block
 from costopt.render.table import Cell
 
 JOBS_SHOWN = 300

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from costopt.cli.main import cli
 from costopt.domain.errors import ForbiddenError
 from costopt.domain.fleet import ProviderCharge
+from costopt.ledger.run_view import RunView
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.render.run_tables import RunView, ledger_drift
+from costopt.views.job import ledger_drift
 from costopt_aws.billing import CostExplorer
 from costopt_aws.clients import Clients
 from tests.support.aws.cloud import Cloud

@@ -29,8 +29,8 @@ from costopt.domain.account import UNLIMITED
 from costopt.domain.control import Scope
 from costopt.domain.errors import LedgerError
 from costopt.ledger.job_account import JobAccount
-from costopt.render.run_charts import timeline
-from costopt.render.run_tables import RunView
+from costopt.ledger.run_view import RunView
+from costopt.render.reports.run_charts import timeline
 from costopt.render.svg import ResponsiveChart
 from tests.support.daemon_pages import (
     FINISHED,

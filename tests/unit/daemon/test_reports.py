@@ -13,7 +13,7 @@ import pytest
 from costopt.daemon import reports
 from costopt.daemon.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.render.run_report import write_run_report
+from costopt.render.reports.run import write_run_report
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process

@@ -27,8 +27,9 @@ from costopt.ledger.codec import decode, encode
 from costopt.ledger.fold_cache import deserialize_fold, serialize_fold
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
-from costopt.render.run_charts import energy_plot
-from costopt.render.run_tables import RunView, run_tiles
+from costopt.ledger.run_view import RunView
+from costopt.render.reports.run_charts import energy_plot
+from costopt.views.job import run_tiles
 from tests.support.daemon_api import served
 from tests.support.engine_fixtures import (
     HOUR_S,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.render.frontier import Box, around, label_places
 from costopt.render.html import MAX_UNBROKEN, cell_html
+from costopt.render.reports.what_if import Box, around, label_places
 
 POOL = "gcp/europe-north1*/a3-highgpu-1g/spot"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
-from costopt.render.backtest_charts import curve_of_run
-from costopt.render.backtest_report import write_backtest_report
-from costopt.render.frontier import write_what_if_report
-from costopt.render.run_report import write_run_report
-from costopt.render.run_tables import RunView
+from costopt.ledger.run_view import RunView
+from costopt.render.reports.backtest import write_backtest_report
+from costopt.render.reports.backtest_charts import curve_of_run
+from costopt.render.reports.run import write_run_report
+from costopt.render.reports.what_if import write_what_if_report
 from tests.support.chromium import (
     CONTRAST,
     CUT_OFF,

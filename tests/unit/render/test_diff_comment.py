@@ -24,8 +24,8 @@ from costopt.planning.plan_diff import (
     PlannedFile,
 )
 from costopt.planning.what_if import Scenario
-from costopt.render.diff_table import MAX_COMMENT, DiffReport, diff_comment, diff_outputs
 from costopt.spec import load_policy
+from costopt.views.diff import MAX_COMMENT, DiffReport, diff_comment, diff_outputs
 from tests.support.optimize_fixtures import job as make_job
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

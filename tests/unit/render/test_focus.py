@@ -36,7 +36,7 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.base import open_ledger
 from costopt.ledger.job_account import JobAccount
-from costopt.render.focus import ChargePeriod, FocusRow, FocusSettings, focus_rows
+from costopt.render.exports.focus import ChargePeriod, FocusRow, FocusSettings, focus_rows
 from tests.support.focus_rules import PRESENT, violations
 from tests.support.sample_run import SPOT_A, UNINTERRUPTIBLE, finished_at, sample_events
 

@@ -27,7 +27,7 @@ from costopt.domain.period import Period
 from costopt.domain.policy import CarbonSignal
 from costopt.ledger.base import open_ledger
 from costopt.ledger.job_account import JobAccount
-from costopt.render.ghg import JobBooks, ghg_table
+from costopt.render.exports.ghg import JobBooks, ghg_table
 from costopt.render.writers import to_csv, to_html
 
 BEGUN = datetime(2022, 2, 27, 21, 20, 7, tzinfo=UTC)

@@ -14,10 +14,11 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.formatting import usd_text
-from costopt.render import backtest_table, plan_table
-from costopt.render.backtest_report import write_backtest_report
+from costopt.render.reports.backtest import write_backtest_report
 from costopt.render.table import Column, OutputFormat, Table
 from costopt.render.writers import to_csv, to_html, to_json
+from costopt.views import backtest as backtest_table
+from costopt.views import plan as plan_table
 from tests.unit.render.test_tables import ROW
 
 JOB = """\

@@ -26,12 +26,13 @@ from costopt.domain.events import (
     PriceChanged,
 )
 from costopt.domain.policy import CarbonSignal
+from costopt.ledger.run_view import RunView
 from costopt.render import html
-from costopt.render.backtest_charts import coincident, curve_of_run
-from costopt.render.backtest_report import write_backtest_report
-from costopt.render.run_rates import _intensities, _prices, carbon_plot, price_plot
-from costopt.render.run_report import write_run_report
-from costopt.render.run_tables import RunView, choice_of, expected_totals
+from costopt.render.reports.backtest import write_backtest_report
+from costopt.render.reports.backtest_charts import coincident, curve_of_run
+from costopt.render.reports.run import write_run_report
+from costopt.render.reports.run_rates import _intensities, _prices, carbon_plot, price_plot
+from costopt.views.job import choice_of, expected_totals
 from tests.support.engine_fixtures import rules
 from tests.support.errors import has_code
 from tests.support.market_fixtures import after, training_job

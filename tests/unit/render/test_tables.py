@@ -9,10 +9,11 @@ from typing import Any
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.events import EVENT_TYPES, Event, JobFailed, JobSubmitted
 from costopt.ledger.job_account import JobAccount
-from costopt.render import events as event_row
-from costopt.render.backtest_table import BACKTEST_COLUMNS, backtest_table
-from costopt.render.run_tables import RunView, deadline_sentence, run_table, run_tiles
+from costopt.ledger.run_view import RunView
 from costopt.render.table import Table
+from costopt.views import event as event_row
+from costopt.views.backtest import BACKTEST_COLUMNS, backtest_table
+from costopt.views.job import deadline_sentence, run_table, run_tiles
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = PolicySummary(

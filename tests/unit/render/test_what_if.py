@@ -11,9 +11,9 @@ import pytest
 
 from costopt.domain.estimate import Estimate
 from costopt.render.drawing import FINISH_COLOURS
-from costopt.render.frontier import frontier_plot, write_what_if_report
-from costopt.render.frontier_table import FrontierRow, frontier_table
+from costopt.render.reports.what_if import frontier_plot, write_what_if_report
 from costopt.render.table import Column, Table
+from costopt.views.frontier import FrontierRow, frontier_table
 from tests.unit.render.test_pages import HOSTILE, Page
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -13,10 +13,10 @@ from costopt.domain.events import PlanMade
 from costopt.domain.policy import Limits
 from costopt.domain.view import JobView, View
 from costopt.optimize.slot_costs import time_weighted_means
-from costopt.render.planned_table import planned_table
 from costopt.render.table import Table
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shared_limits import SharedLimits
+from costopt.views.planned import planned_table
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, rules, task
 from tests.support.market_fixtures import after
 from tests.support.strategy_fixtures import look, offer

@@ -13,11 +13,11 @@ from costopt.domain.job import Job
 from costopt.domain.market import Offer
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Decision, Target, View
-from costopt.render.events import describe_event
 from costopt.strategies.adaptive.candidates import candidate_of, part_key
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import apply_shield
 from costopt.strategies.spread_gangs import spread_of, spread_options
+from costopt.views.event import describe_event
 from tests.support.engine_fixtures import (
     HOUR_S,
     SAFE,

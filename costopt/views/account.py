@@ -19,13 +19,13 @@ from costopt.formatting import (
 )
 from costopt.planning.many_jobs import AccountPlan, UnservedJob
 from costopt.planning.totals import AccountScenario, AccountTotals, sum_plan
-from costopt.render.plan_table import (
+from costopt.render.table import Column, Row, Table, interval_fields
+from costopt.views.plan import (
     ON_TIME_NOTE,
     capacity_note,
     columns_around_forecast,
     forecast_row,
 )
-from costopt.render.table import Column, Row, Table, interval_fields
 
 PAID_NOTE = (
     "Paid for limits: each limit's shadow price for what the job holds of it: at most what serving "

@@ -12,6 +12,7 @@ from costopt.backtesting.hindsight import OptimumPoint
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.market import Pool
 from costopt.formatting import usd_text
+from costopt.ledger.run_view import RunView
 from costopt.render.drawing import (
     LINE_COLOURS,
     POOL_COLOURS,
@@ -28,8 +29,7 @@ from costopt.render.drawing import (
     round_values,
     value_axis,
 )
-from costopt.render.run_charts import pool_label
-from costopt.render.run_tables import RunView
+from costopt.render.reports.run_charts import pool_label
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 BAR_PX = 52

@@ -13,6 +13,7 @@ from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
+    pluralize,
     sci_text,
     second_text,
     seconds_text,
@@ -20,22 +21,22 @@ from costopt.formatting import (
     wh_text,
 )
 from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.events import EventText, describe_event
 from costopt.render.html import render_page, require_report_extra, write_page
-from costopt.render.planned_table import planned_table
-from costopt.render.run_charts import energy_plot, pool_label, progress_plot, spend_plot, timeline
-from costopt.render.run_rates import carbon_plot, price_plot
-from costopt.render.run_tables import (
-    RunView,
-    deadline_sentence,
-    decision_table,
-    ledger_drift,
-    pluralize,
-    run_tiles,
+from costopt.render.reports.run_charts import (
+    energy_plot,
+    pool_label,
+    progress_plot,
+    spend_plot,
+    timeline,
 )
+from costopt.render.reports.run_rates import carbon_plot, price_plot
 from costopt.render.table import Table
-from costopt.render.tasks_table import tasks_table
+from costopt.views.event import EventText, describe_event
+from costopt.views.job import deadline_sentence, decision_table, ledger_drift, run_tiles
+from costopt.views.planned import planned_table
+from costopt.views.task import tasks_table
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000

@@ -28,7 +28,7 @@ from costopt.ledger.node_account import NodeAccount, energy_basis
 from costopt.ledger.node_emissions import Emission, carbon_basis
 from costopt.ledger.node_meter import MS_PER_HOUR, from_milliseconds, to_milliseconds
 from costopt.ledger.storage_costs import volume_usd_micros
-from costopt.render.focus_columns import FACTOR_SCALE
+from costopt.render.exports.focus_columns import FACTOR_SCALE
 
 FocusRow = dict[str, str | datetime | Decimal | None]
 _STEP = Decimal(1).scaleb(-FACTOR_SCALE)

@@ -25,10 +25,10 @@ from costopt.render.drawing import (
     make_drawing,
     padded_axis,
 )
-from costopt.render.frontier_table import FrontierRow, frontier_table
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.render.table import Row, Table
+from costopt.views.frontier import FrontierRow, frontier_table
 
 HEIGHT_PX = 340
 NUMBER_PX = 11

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
 
-from costopt.domain.errors import LedgerError
-from costopt.domain.events import CheckpointCommitted, DecisionMade, Event
+from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import ProviderCharge
 from costopt.domain.money import to_micros
 from costopt.formatting import (
@@ -17,6 +16,7 @@ from costopt.formatting import (
     minute_text,
     number_text,
     percent_text,
+    pluralize,
     pools_text,
     relative_to_baseline,
     sci_text,
@@ -28,9 +28,9 @@ from costopt.formatting import (
     whole_percent_text,
     work_text,
 )
-from costopt.ledger.job_account import JobAccount
-from costopt.ledger.node_account import NodeInterval
-from costopt.ledger.summary import JobState, JobSummary, RunCurves
+from costopt.ledger.run_view import RunView
+from costopt.ledger.summary import JobState, JobSummary
+from costopt.render.page import Metric
 from costopt.render.run_rows import (
     budget_rows,
     cache_rows,
@@ -42,58 +42,6 @@ from costopt.render.run_rows import (
     transfer_rows,
 )
 from costopt.render.table import Column, OutputFormat, Row, Table
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """One job's events and everything they fold to at ``now``."""
-
-    now: datetime
-    events: tuple[Event, ...]
-    summary: JobSummary
-    intervals: tuple[NodeInterval, ...]
-    curves: RunCurves
-    checkpoints: tuple[datetime, ...]
-
-    @classmethod
-    def of(cls, events: Iterable[Event], now: datetime) -> RunView:
-        """Fold the events of one job. Raises LedgerError for none, or for several jobs'."""
-        facts = tuple(events)
-        if not facts:
-            raise LedgerError(
-                "there are no events to report", hint="check the job's name", code="no_events"
-            )
-        account = JobAccount(facts[0].job)
-        for event in facts:
-            account.apply(event)
-        return cls(
-            now=now,
-            events=facts,
-            summary=account.summary(now),
-            intervals=account.intervals(now),
-            curves=account.curves(now),
-            checkpoints=tuple(e.at for e in facts if isinstance(e, CheckpointCommitted)),
-        )
-
-    @property
-    def decisions(self) -> tuple[DecisionMade, ...]:
-        """Every decision of the strategy, in order."""
-        return tuple(event for event in self.events if isinstance(event, DecisionMade))
-
-    @property
-    def begun_at(self) -> datetime:
-        """The job's start, or the first event where that came sooner."""
-        first = self.events[0].at
-        return first if self.summary.start_at is None else min(first, self.summary.start_at)
-
-    @property
-    def ended_at(self) -> datetime:
-        """The last thing that happened: now for a run with living nodes."""
-        if self.summary.nodes_alive:
-            return self.now
-        ends = [row.ended_at or self.now for row in self.intervals]
-        return max([self.events[-1].at, *ends])
-
 
 RUN_COLUMNS = (
     Column("figure", "Figure"),
@@ -198,21 +146,6 @@ def _against(saved_share: float | None, due: str) -> str:
     if saved_share is None:
         return UNKNOWN_TEXT
     return f"{relative_to_baseline(saved_share)} {due} for the same work"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A figure in large type. ``basis`` says where it comes from, "" where that is plain."""
-
-    name: str
-    value: str
-    basis: str
-    note: str
-
-
-def pluralize(number: int, noun: str) -> str:
-    """A number with its noun: "1 node", "3 nodes"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def run_tiles(run: RunView) -> tuple[Metric, ...]:

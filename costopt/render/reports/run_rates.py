@@ -11,9 +11,9 @@ from costopt.domain.market import Pool
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import number_text, usd_per_hour_text
 from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.run_view import RunView
 from costopt.render.drawing import Line, Mark, make_drawing, value_axis
-from costopt.render.run_charts import TimeAxis, pool_colours, pool_label
-from costopt.render.run_tables import RunView
+from costopt.render.reports.run_charts import TimeAxis, pool_colours, pool_label
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
 HEIGHT_PX = 170

@@ -18,15 +18,15 @@ from costopt.formatting import (
     whole_percent_text,
 )
 from costopt.planning.what_if import Scenario, non_dominated_scenarios
-from costopt.render.frontier_table import FrontierRow
-from costopt.render.plan_table import (
+from costopt.render.table import Column, Row, Table
+from costopt.views.frontier import FrontierRow
+from costopt.views.plan import (
     ON_TIME_NOTE,
     capacity_note,
     columns_around_forecast,
     forecast_row,
     unused_columns,
 )
-from costopt.render.table import Column, Row, Table
 
 PER_PERCENT_NOTE = "Change of $: of the mean; /$ %: saved for each per cent of it."
 
@@ -35,7 +35,7 @@ def what_if_table(
     job: Job, policy: Policy, scenarios: Sequence[Scenario], frontier: Sequence[FrontierRow]
 ) -> Table:
     """Return a row per scenario, with the frontier in facts and notes."""
-    from costopt.render.frontier_table import frontier_table
+    from costopt.views.frontier import frontier_table
 
     tolerances = any(scenario.tolerance is not None for scenario in scenarios)
     unbeaten = set(non_dominated_scenarios(scenarios))

@@ -31,12 +31,12 @@ from costopt.formatting import (
 )
 from costopt.market.screening import DEFAULT_MAX_AGE_S
 from costopt.planning.forecast.replays import Replays
-from costopt.render.budget_outlook import budget_rows, budget_warnings
-from costopt.render.derived import derived_notes, derived_rows
-from costopt.render.limits_table import limits_table
-from costopt.render.replays import replays_notes, replays_row
-from costopt.render.storage import storage_note, storage_row
 from costopt.render.table import Column, Row, Table
+from costopt.views.budget import budget_rows, budget_warnings
+from costopt.views.derived import derived_notes, derived_rows
+from costopt.views.limit import limits_table
+from costopt.views.replays import replays_notes, replays_row
+from costopt.views.storage import storage_note, storage_row
 
 MAX_ALLOCATIONS = 12
 

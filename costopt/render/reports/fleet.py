@@ -18,9 +18,9 @@ from costopt.render.drawing import (
     make_drawing,
     value_axis,
 )
-from costopt.render.fleet_table import MEANING, fleet_table, tenants_table
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
+from costopt.views.fleet import MEANING, fleet_table, tenants_table
 
 HEIGHT_PX = 280
 

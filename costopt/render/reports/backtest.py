@@ -16,8 +16,10 @@ from costopt.backtesting.ranking import (
 from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Score, Trial
 from costopt.domain.estimate import Estimate
 from costopt.domain.events import DecisionMade
-from costopt.formatting import probability_text, usd_text, whole_percent_text
-from costopt.render.backtest_charts import (
+from costopt.formatting import pluralize, probability_text, usd_text, whole_percent_text
+from costopt.ledger.run_view import RunView
+from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.reports.backtest_charts import (
     BacktestCurve,
     CostBar,
     cost_bars,
@@ -28,7 +30,8 @@ from costopt.render.backtest_charts import (
     progress_curves,
     spend_curves,
 )
-from costopt.render.backtest_table import (
+from costopt.render.table import Table
+from costopt.views.backtest import (
     backtest_table,
     carbon_note,
     coverage_note,
@@ -36,9 +39,7 @@ from costopt.render.backtest_table import (
     history_note,
     undefined_note,
 )
-from costopt.render.html import render_page, require_report_extra, write_page
-from costopt.render.run_tables import RunView, decision_table, pluralize
-from costopt.render.table import Table
+from costopt.views.job import decision_table
 
 _HOW = (
     (

@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from costopt import __version__
 from costopt.domain.errors import LedgerError
-from costopt.render.focus import FocusRow
-from costopt.render.focus_columns import (
+from costopt.render.exports.focus import FocusRow
+from costopt.render.exports.focus_columns import (
     COST_PRECISION,
     COST_SCALE,
     FACTOR_PRECISION,

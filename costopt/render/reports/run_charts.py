@@ -13,6 +13,7 @@ from costopt.domain.events import DecisionMade
 from costopt.domain.market import CapacityType, Pool
 from costopt.formatting import pools_text, usd_micros_text, usd_text, wh_text, whole_percent_text
 from costopt.ledger.node_account import NodeInterval
+from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import SpendPoint
 from costopt.render.drawing import (
     DASHED,
@@ -30,8 +31,8 @@ from costopt.render.drawing import (
     make_drawing,
     value_axis,
 )
-from costopt.render.run_tables import RunView, expected_totals
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
+from costopt.views.job import expected_totals
 
 HEIGHT_PX = 230
 

@@ -1,0 +1,1 @@
+"""How each noun is laid out: its columns, for every output."""
