@@ -14,7 +14,7 @@ from costopt.render.table import Row
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
+class _BudgetForecast:
     """A budget beside what the plan is expected to come to, and its high end (95 %)."""
 
     name: str
@@ -40,13 +40,13 @@ def budget_rows(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> 
             "high": each.high,
             "at_risk": each.at_risk,
         }
-        for each in _outlooks(job, policy, now, forecast)
+        for each in _budget_forecasts(job, policy, now, forecast)
     ]
 
 
 def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[str]:
     """A sentence for each budget that may be spent before the job is done."""
-    for each in _outlooks(job, policy, now, forecast):
+    for each in _budget_forecasts(job, policy, now, forecast):
         if each.at_risk:
             yield (
                 f"Warning: {each.name} of {_amount(each, each.most)} may not last: the plan takes "
@@ -55,7 +55,9 @@ def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast)
             )
 
 
-def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[_Outlook]:
+def _budget_forecasts(
+    job: Job, policy: Policy, now: datetime, forecast: Forecast
+) -> Iterator[_BudgetForecast]:
     budget = job.budget
     begin_at, end_at = max(now, job.start_at), job.until_at
     of_policy = (
@@ -63,10 +65,12 @@ def _outlooks(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> It
     )
     for name, most in (("the job's budget", budget.max_usd_between(begin_at, end_at)), *of_policy):
         if most is not None:
-            yield _Outlook(name, "USD", most, forecast.usd_mean, forecast.usd_p95)
+            yield _BudgetForecast(name, "USD", most, forecast.usd_mean, forecast.usd_p95)
     if budget.max_kwh is not None:
-        yield _Outlook("the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high)
+        yield _BudgetForecast(
+            "the job's budget", "kWh", budget.max_kwh, forecast.kwh, forecast.kwh_high
+        )
 
 
-def _amount(each: _Outlook, value: float | None) -> str:
+def _amount(each: _BudgetForecast, value: float | None) -> str:
     return usd_text(value) if each.unit == "USD" else f"{number_text(value)} kWh"

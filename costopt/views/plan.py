@@ -173,13 +173,13 @@ def _answer(made: Plan, job: Job) -> str:
         f"Done {minute_text(forecast.finish_p50_at)}, {_spare(job, forecast)}. "
         f"{usd_text(forecast.usd_mean)} expected (P95 {usd_text(forecast.usd_p95)})"
     )
-    firm = [
+    on_demand = [
         candidate.forecast.usd_mean
         for candidate in made.candidates
         if candidate.pool.capacity_type is CapacityType.ON_DEMAND
         and candidate.forecast.finish_p50_at <= job.until_at
     ]
-    against = f"; on demand from {usd_text(min(firm))}" if firm else ""
+    against = f"; on demand from {usd_text(min(on_demand))}" if on_demand else ""
     return f"{answer}{against}; {_energy(forecast)}."
 
 

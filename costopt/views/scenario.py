@@ -38,7 +38,7 @@ def what_if_table(
     from costopt.views.frontier import frontier_table
 
     tolerances = any(scenario.tolerance is not None for scenario in scenarios)
-    unbeaten = set(non_dominated_scenarios(scenarios))
+    undominated = set(non_dominated_scenarios(scenarios))
     feasible = sum(scenario.forecast is not None for scenario in scenarios)
     plans = frontier_table(
         frontier,
@@ -54,7 +54,7 @@ def what_if_table(
             unused=unused_columns(job),
         ),
         rows=[
-            _scenario_row(scenario, index in unbeaten, _first_like(scenario, scenarios))
+            _scenario_row(scenario, index in undominated, _first_like(scenario, scenarios))
             for index, scenario in enumerate(scenarios)
         ],
         facts={"job": job.name, "frontier": [plans.fields(row) for row in plans.rows]},
@@ -108,11 +108,11 @@ def _change(forecast: Forecast | None, first: Forecast | None, figure: str) -> f
     return now / before - 1.0 if now is not None and before else None
 
 
-def _scenario_row(scenario: Scenario, unbeaten: bool, first: Forecast | None) -> Row:
+def _scenario_row(scenario: Scenario, undominated: bool, first: Forecast | None) -> Row:
     plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
     used = plan.allocations if plan and forecast else ()
     return {
-        "unbeaten": unbeaten,
+        "unbeaten": undominated,
         "policy": scenario.policy.name,
         "deadline_s": None
         if job.deadline_at is None
@@ -129,8 +129,8 @@ def _scenario_row(scenario: Scenario, unbeaten: bool, first: Forecast | None) ->
     }
 
 
-def _star(unbeaten: bool) -> str:
-    return "★" if unbeaten else ""
+def _star(undominated: bool) -> str:
+    return "★" if undominated else ""
 
 
 def _what_if_columns(
