@@ -8,7 +8,7 @@ object stores, and a job from elsewhere only allowed folders of the daemon's mac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from costopt.controller.account_site import CHECKPOINTS
 from costopt.daemon.forecasts import LearnedForecasters
 from costopt.daemon.impact import ImpactResult, plan_impact
 from costopt.daemon.shared_state import SharedState
-from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.account import Account
 from costopt.domain.control import Submission
 from costopt.domain.errors import CostoptError, InfeasibleError, SpecError, StoreError
 from costopt.domain.job import Job
@@ -35,6 +35,7 @@ from costopt.planning.request import (
     raise_if_infeasible,
 )
 from costopt.spec import parse_job, parse_policy
+from costopt.spec.load import check_tenant
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 from costopt.spec.yaml_document import (
     Document,
@@ -51,41 +52,49 @@ POLICY_FILE = "policy.yaml"
 
 @dataclass(frozen=True, slots=True)
 class AdmittedJob:
-    """A job of a submission, with the policy that it follows."""
+    """A job of a submission, with the policy that it follows. ``document`` is its file."""
 
     submission: Submission
     job: Job
     policy: Policy
+    document: Document = field(repr=False, compare=False)
 
 
-def parse_submission(
+def admit_job(
     job_document: str, policy_document: str, workdir: str, who: str, priority: int, now: datetime
-) -> Submission:
-    """Return a Submission with both texts checked; a shipped policy's name becomes its text.
+) -> AdmittedJob:
+    """Return the job of two texts, which are checked; a shipped policy's name becomes its text.
 
     Raise SpecFileError with every problem and its place, or SpecError.
     """
     policy_text = _policy_text(policy_document)
-    job = _job(job_document, workdir, now, UNLIMITED)
-    _policy(policy_text, workdir)
-    return Submission(job.name, job.tenant, priority, job_document, policy_text, workdir, now, who)
+    document, job = _job(job_document, workdir, now)
+    submission = Submission(
+        job.name, job.tenant, priority, job_document, policy_text, workdir, now, who
+    )  # fmt: skip
+    return AdmittedJob(submission, job, _policy(policy_text, workdir), document)
 
 
-def load_submission(submission: Submission, account: Account = UNLIMITED) -> AdmittedJob:
+def load_submission(submission: Submission) -> AdmittedJob:
     """Return the job and policy of a submission, with times counted from its submission.
 
-    Raise SpecError if this version of costopt cannot read them, if ``account`` does not name the
-    job's tenant, or if the job names places that are not its tenant's.
+    Raise SpecError if this version of costopt cannot read them.
     """
-    job = _job(submission.job_document, submission.workdir, submission.submitted_at, account)
-    return AdmittedJob(submission, job, _policy(submission.policy_document, submission.workdir))
+    workdir = submission.workdir
+    document, job = _job(submission.job_document, workdir, submission.submitted_at)
+    return AdmittedJob(submission, job, _policy(submission.policy_document, workdir), document)
 
 
-def _job(text: str, workdir: str, now: datetime, account: Account) -> Job:
+def check_account(admitted: AdmittedJob, account: Account) -> None:
+    """Raise SpecError if ``account`` does not name the job's tenant, or if the job names places
+    that are not its tenant's."""
+    check_tenant(admitted.job, admitted.document, account)
+    check_storage_locations(admitted.job, admitted.document, account)
+
+
+def _job(text: str, workdir: str, now: datetime) -> tuple[Document, Job]:
     document = parse_document(text, str(Path(workdir, JOB_FILE)))
-    job = parse_job(document, now, account)
-    check_storage_locations(job, document, account)
-    return job
+    return document, parse_job(document, now)
 
 
 @lru_cache(maxsize=256)
@@ -139,14 +148,14 @@ class AdmissionPlanner:
         self._forecasters = forecasters or LearnedForecasters(Lock())
         self._planning = Lock()
 
-    def check(self, job: Job, policy: Policy) -> AdmissionResult:
+    def check(self, admitted: AdmittedJob) -> AdmissionResult:
         """Return whether a plan meets the deadline. Raise InfeasibleError if none does."""
         if not self._board.snapshot.offers:
             return AdmissionResult(None, "no prices are known yet")
         if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
             return AdmissionResult(None, "other jobs are being planned")
         try:
-            return self._planned(job, policy)
+            return self._planned(admitted.job, admitted.policy)
         except InfeasibleError:
             raise
         except CostoptError as error:
@@ -154,7 +163,7 @@ class AdmissionPlanner:
         finally:
             self._planning.release()
 
-    def impact(self, job: Job, policy: Policy, tenant: str | None) -> ImpactResult:
+    def impact(self, admitted: AdmittedJob, tenant: str | None = None) -> ImpactResult:
         """Return what the job would change for those that run now, of this tenant if it is named.
 
         Raise InfeasibleError where no prices are known yet or other jobs are being planned for too
@@ -164,6 +173,7 @@ class AdmissionPlanner:
             raise InfeasibleError("no prices are known yet", hint="ask again after the next tick")
         if not self._planning.acquire(timeout=LOCK_TIMEOUT_S):
             raise InfeasibleError("other jobs are being planned", hint="ask again later")
+        job, policy = admitted.job, admitted.policy
         try:
             seen = self._board.snapshot
             if any(view.job.name == job.name for each in seen.views for view in each.jobs):
@@ -262,14 +272,14 @@ def check_local_paths(job: Job, allowed: tuple[Path, ...]) -> None:
     named = [("workdir", job.workdir), ("checkpoint.uri", job.checkpoint.uri)]
     named += [(f"cache.{n}.uri", item.uri) for n, item in enumerate(job.cache)]
     roots = tuple(root.resolve() for root in allowed)
-    for field, place in named:
+    for name, place in named:
         if "://" in place and not place.startswith("file://"):
             continue
         path = Path(place.removeprefix("file://")).resolve()
         if not any(path.is_relative_to(root) for root in roots):
             folders = ", ".join(str(root) for root in roots)
             raise SpecError(
-                f"{field}: {place} is not in a folder that jobs from elsewhere may use",
+                f"{name}: {place} is not in a folder that jobs from elsewhere may use",
                 hint=f"put it into {folders} on the daemon's machine, or use an object store",
                 code="folder_not_allowed",
             )

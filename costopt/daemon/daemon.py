@@ -14,6 +14,7 @@ from threading import Lock
 from costopt.controller.payload import with_code_revision
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.controller.state_dir import LEDGER
+from costopt.daemon.admission import check_account, load_submission
 from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.backups import Backups
 from costopt.daemon.control import LeaderLoop
@@ -340,7 +341,7 @@ class Daemon:
         places that are not its tenant's."""
         submission = self._registry.submission(job.name) if self._account.tenants else None
         if submission is not None:
-            self.service.admitted(submission)
+            check_account(load_submission(submission), self._account)
         self._site.check(job)
         self._site.upload_payload(job)
         return with_code_revision(job)

@@ -1,8 +1,8 @@
 """The operations on a running daemon, in process; the API and the pages call these.
 
-Every method may be called from any thread at any time and, except ``verdict`` and ``impact``,
-returns at once: a command is written to the registry and carried out by the next tick. Every method
-may raise LedgerError. What a caller may read is in ``costopt.daemon.reader``.
+Every method may be called from any thread at any time and returns at once: a command is written to
+the registry and carried out by the next tick. Every method may raise LedgerError. What a caller may
+read is in ``costopt.daemon.reader``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from threading import Lock
 from costopt.controller.node_logs import LogReader
 from costopt.daemon.admission import (
     AdmissionPlanner,
-    AdmissionResult,
     AdmittedJob,
-    load_submission,
-    parse_submission,
+    admit_job,
+    check_account,
 )
 from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.cost_history import CostReader
 from costopt.daemon.forecasts import LearnedForecasters
-from costopt.daemon.impact import ImpactResult
 from costopt.daemon.open_jobs import check_open_jobs
 from costopt.daemon.place_admission import PlaceAdmission
 from costopt.daemon.settings import DaemonSettings
@@ -63,16 +61,20 @@ class DaemonService:
         self.logs = logs
         self.account = account
         self._check_secrets = check_secrets
-        self._judge = AdmissionPlanner(board, account, forecasters)
+        self.planner = AdmissionPlanner(board, account, forecasters)
         self._submitting = Lock()
         self._places = PlaceAdmission(registry, board, prepare_job, account.owner)
         self.costs = CostReader(ledger)
 
-    def submit(self, submission: Submission) -> Submission:
-        """Accept a job; a tick that comes soon starts it. Raise SpecError if the name is taken, if
+    def submit(self, admitted: AdmittedJob) -> Submission:
+        """Accept a job; a tick that comes soon starts it.
+
+        Raise SpecError if the name is taken, if the account does not allow its tenant or places, if
         its nodes could not read a secret, or if its checkpoint place is another job's. Raise
-        GuardTrippedError if its tenant has too many open jobs."""
-        job = self.admitted(submission).job
+        GuardTrippedError if its tenant has too many open jobs.
+        """
+        check_account(admitted, self.account)
+        submission, job = admitted.submission, admitted.job
         if self._check_secrets is not None:
             self._check_secrets(job)
         is_recurring = parse_schedule(submission.job_document) is not None
@@ -83,34 +85,17 @@ class DaemonService:
         self.board.is_awaited.set()
         return submission
 
-    def admitted(self, submission: Submission) -> AdmittedJob:
-        """Return the job and policy of a submission. Raise SpecError, also if the job names places
-        that are not its tenant's."""
-        return load_submission(submission, self.account)
-
-    def verdict(self, submission: Submission) -> AdmissionResult:
-        """Return whether the job can meet its deadline; takes seconds. Raise InfeasibleError,
-        SpecError."""
-        known = self.admitted(submission)
-        return self._judge.check(known.job, known.policy)
-
-    def impact(self, submission: Submission, tenant: str | None = None) -> ImpactResult:
-        """Return what the job would change for those that run now, of this tenant if it is named;
-        takes seconds. Nothing is submitted. Raise InfeasibleError, SpecError, StaleDataError."""
-        known = self.admitted(submission)
-        return self._judge.impact(known.job, known.policy, tenant)
-
     def read(
         self, job_document: str, policy_document: str, *, workdir: str, who: str, priority: int = 0
-    ) -> Submission:
-        """Return a checked submission.
+    ) -> AdmittedJob:
+        """Return a checked job, which may be submitted.
 
         ``job_document`` is the YAML text of a job, ``policy_document`` that of a policy, or the
         name of a shipped one. Relative paths of the job count from ``workdir``, a folder that the
         daemon can read. Raise SpecFileError with every problem, or SpecError.
         """
         now = self.clock.now()
-        return parse_submission(job_document, policy_document, workdir, who, priority, now)
+        return admit_job(job_document, policy_document, workdir, who, priority, now)
 
     def pause(self, name: str, who: str) -> Submission:
         """Checkpoint, release the nodes, and keep the job for later.

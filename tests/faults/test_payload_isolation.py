@@ -25,6 +25,7 @@ from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.ledger.summary import JobState
+from costopt.spec.yaml_document import parse_document
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.market_fixtures import T0, training_job
 
@@ -210,7 +211,9 @@ def test_a_file_of_parameters_that_hangs_is_not_waited_for(
 ) -> None:
     def load(submission: Submission) -> AdmittedJob:
         hanging.read(submission.workdir)
-        return AdmittedJob(submission, training_job(), Policy("any"))
+        return AdmittedJob(
+            submission, training_job(), Policy("any"), parse_document("", "job.yaml")
+        )
 
     loader = SubmissionLoader(load)
     stuck = Submission("stuck", "default", 0, "array: {}", "", hanging.folder, T0, "me")

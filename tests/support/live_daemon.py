@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.admission import parse_submission
+from costopt.daemon.admission import admit_job
 from costopt.domain import events as ev
 from costopt.domain.control import DesiredState
 from costopt.ledger.base import open_ledger
@@ -62,9 +62,9 @@ class DaemonPlace(NodeFolder):
         """Hand in a job whose trainer needs no torch, as the service would."""
         self.state.mkdir(exist_ok=True)
         document = self.job(name, tenant, steps, nodes)
-        submission = parse_submission(document, PLAIN, str(self.folder), "a test", 0, T0)
+        admitted = admit_job(document, PLAIN, str(self.folder), "a test", 0, T0)
         with open_registry(self.database or self.state / REGISTRY) as registry:
-            registry.submit(submission)
+            registry.submit(admitted.submission)
 
     def tell(self, name: str, desired_state: DesiredState) -> None:
         """As a user would."""

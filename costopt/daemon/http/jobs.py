@@ -7,7 +7,12 @@ from itertools import islice
 from typing import Any
 
 from costopt.controller.node_logs import TaskLog
-from costopt.daemon.admission import AdmissionResult, check_local_paths
+from costopt.daemon.admission import (
+    AdmissionResult,
+    AdmittedJob,
+    check_account,
+    check_local_paths,
+)
 from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
     After,
@@ -169,14 +174,14 @@ def decision(decision: DecisionId, call: Call) -> DecisionRow:
 def submit_job(body: SubmitRequest, call: Call) -> dict[str, Any]:
     """Submit a job."""
     with spec_errors_as(422):
-        submission = _checked_submission(body, call)
+        admitted = _admitted_job(body, call)
     try:
-        verdict = call.service.verdict(submission)
+        verdict = call.service.planner.check(admitted)
     except InfeasibleError as error:
         if not body.anyway:
             raise
         verdict = AdmissionResult(False, error.message)
-    submission = call.service.submit(submission)
+    submission = call.service.submit(admitted)
     known = {name: getattr(submission, name) for name in SubmissionInfo.model_fields}
     return {**known, "verdict": verdict}
 
@@ -185,29 +190,29 @@ def submit_job(body: SubmitRequest, call: Call) -> dict[str, Any]:
 def plan_job(body: JobRequest, call: Call) -> ImpactResult:
     """Plan a job beside those that run, without submitting it."""
     with spec_errors_as(422):
-        submission = _checked_submission(body, call)
-    return call.service.impact(submission, call.caller.tenant)
+        admitted = _admitted_job(body, call)
+    return call.service.planner.impact(admitted, call.caller.tenant)
 
 
-def _checked_submission(body: JobRequest, call: ApiCall) -> Submission:
+def _admitted_job(body: JobRequest, call: ApiCall) -> AdmittedJob:
     caller, folders = call.caller, call.context.folders_for(call.caller)
-    submission = call.service.read(
+    admitted = call.service.read(
         body.job,
         body.policy,
         workdir=body.workdir or str(folders[0]),
         who=caller.name,
         priority=body.priority if isinstance(body, SubmitRequest) else 0,
     )
-    if not caller.can_see(submission.tenant):
+    if not caller.can_see(admitted.job.tenant):
         raise HttpProblemError(
             403,
-            f"token {caller.name!r} may not submit a job of tenant {submission.tenant!r}",
+            f"token {caller.name!r} may not submit a job of tenant {admitted.job.tenant!r}",
             hint=f"name tenant: {caller.tenant} in the job file",
         )
-    job = call.service.admitted(submission).job
+    check_account(admitted, call.service.account)
     if not caller.local:
-        check_local_paths(job, folders)
-    return submission
+        check_local_paths(admitted.job, folders)
+    return admitted
 
 
 @tenant_operation("POST /v1/jobs/{job}/pause", Scope.SUBMIT, SubmissionInfo, refusal=409)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from costopt.client.client import ApiError, DaemonClient, parse_address
-from costopt.daemon.admission import load_submission, parse_submission
+from costopt.daemon.admission import admit_job, check_account
 from costopt.domain.account import Account, Tenant
 from costopt.domain.control import Scope, Submission
 from costopt.spec.yaml_document import SpecFileError
@@ -31,8 +31,9 @@ def job(checkpoint: str, data: str = "", tenant: str = "red") -> str:
 
 
 def read(text: str, account: Account = ACCOUNT) -> Submission:
-    submission = parse_submission(text, "cheapest", "/srv", "me", 0, T0)
-    return load_submission(submission, account).submission
+    admitted = admit_job(text, "cheapest", "/srv", "me", 0, T0)
+    check_account(admitted, account)
+    return admitted.submission
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,8 @@ def test_what_was_taken_before_the_account_named_tenants_gets_no_new_nodes(tmp_p
     scene = DaemonScene(tmp_path)
     try:
         text = job("s3://data/blue/llm")
-        submission = parse_submission(text, POLICY, str(tmp_path), "me", 0, T0)
-        scene.daemon.service.submit(submission)
+        admitted = admit_job(text, POLICY, str(tmp_path), "me", 0, T0)
+        scene.daemon.service.submit(admitted)
         scene.account = replace(ACCOUNT, store=None)
         scene.restart()
         scene.go(3)

@@ -27,7 +27,7 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
 def verdict(scene: DaemonScene, hours: float = 4.0, nodes: int = 1) -> AdmissionResult:
     service, text = scene.daemon.service, document("new", hours=hours, nodes=nodes)
     read = service.read(text, POLICY, workdir=str(scene.folder), who="me", priority=0)
-    return service.verdict(read)
+    return service.planner.check(read)
 
 
 def test_before_the_first_tick_nothing_is_known(scene: DaemonScene) -> None:
@@ -63,7 +63,7 @@ def test_a_job_without_a_deadline_is_never_late(scene: DaemonScene) -> None:
     read = scene.daemon.service.read(text, POLICY, workdir="", who="me", priority=0)
     scene.clock.sleep(300.0)
     scene.go(1)
-    reported = scene.daemon.service.verdict(read)
+    reported = scene.daemon.service.planner.check(read)
     assert reported.in_time, reported.why
     assert reported.finish_at is not None
 

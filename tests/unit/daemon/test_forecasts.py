@@ -89,9 +89,9 @@ def test_what_is_submitted_is_judged_by_what_was_learned(scene: DaemonScene) -> 
     scene.go(30)
     service = scene.daemon.service
     read = service.read(document("new"), ADAPTIVE, workdir=str(scene.folder), who="me")
-    judged = service.verdict(read)
+    judged = service.planner.check(read)
     assert "was learned so far" in judged.source
-    (row,) = [each for each in service.impact(read).jobs if each.is_new]
+    (row,) = [each for each in service.planner.impact(read).jobs if each.is_new]
     assert row.after is not None
     assert row.after.usd == pytest.approx(judged.usd, rel=0.01)
 

@@ -32,7 +32,7 @@ def impact(
     service = scene.daemon.service
     text = document("new", "left", hours, deadline=deadline)
     read = service.read(text, POLICY, workdir=str(scene.folder), who="me")
-    return service.impact(read, tenant)
+    return service.planner.impact(read, tenant)
 
 
 def test_a_job_that_fits_beside_the_others_changes_nothing(scene: DaemonScene) -> None:
