@@ -201,14 +201,18 @@ def relative_to_baseline(saved_share: float | None) -> str:
     return f"{abs(rounded)} % {'below' if rounded > 0 else 'above'}"
 
 
-def second_text(at: datetime | None) -> str:
-    """Return a time in UTC, to the second."""
-    return UNKNOWN_TEXT if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+def second_text(at: datetime | str | None) -> str:
+    """Return a time, which may be text in ISO 8601, in UTC, to the second."""
+    return UNKNOWN_TEXT if at is None else f"{_instant(at):%Y-%m-%d %H:%M:%SZ}"
 
 
-def minute_text(at: datetime | None) -> str:
-    """Return a time in UTC, to the minute."""
-    return UNKNOWN_TEXT if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+def minute_text(at: datetime | str | None) -> str:
+    """Return a time, which may be text in ISO 8601, in UTC, to the minute."""
+    return UNKNOWN_TEXT if at is None else f"{_instant(at):%Y-%m-%d %H:%MZ}"
+
+
+def _instant(at: datetime | str) -> datetime:
+    return (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC)
 
 
 def choice_lines(choice: str) -> str:
@@ -223,7 +227,7 @@ def pool_lines(pools: Sequence[str]) -> str:
 
 def iso_minute_text(text: str | None) -> str:
     """Return a time in ISO 8601 as ``minute_text`` shows it."""
-    return UNKNOWN_TEXT if text is None else minute_text(datetime.fromisoformat(text))
+    return minute_text(text)
 
 
 def pools_text(text: str) -> str:
@@ -231,9 +235,9 @@ def pools_text(text: str) -> str:
     return _POOL.sub(lambda name: pool_text(name[0]), text)
 
 
-def pool_text(pool: str) -> str:
-    """Return a pool without its region where the zone's name begins with it."""
-    parts = pool.split("/")
+def pool_text(pool: object) -> str:
+    """Return a pool, or its name, without its region where the zone's name begins with it."""
+    parts = str(pool).split("/")
     if len(parts) == 5 and parts[2].startswith(parts[1]):
         del parts[1]
     return "/".join(parts)

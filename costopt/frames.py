@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.domain.events import DecisionMade
@@ -17,7 +17,7 @@ from costopt.domain.market import Pool
 from costopt.domain.ports import RecordedEvent
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobSummary, ProgressPoint, SpendPoint
-from costopt.render.table import Row, Table
+from costopt.render.table import Row, Table, value_at
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -48,16 +48,16 @@ def table_frame(table: Table, also: Sequence[str] = ()) -> DataFrame:
     Raise MissingExtraError without pandas.
     """
     rows = ({**table.fields(row), **{name: row[name] for name in also}} for row in table.rows)
-    return rows_frame(rows, (*table.fields({}), *also))
+    return rows_frame(rows, (*table.names, *also))
 
 
-def rows_frame(rows: Iterable[Row], names: Sequence[str]) -> DataFrame:
+def rows_frame(rows: Iterable[Any], names: Sequence[str]) -> DataFrame:
     """Return a row for each of ``rows``, with the values of these names; missing ones are unknown.
 
     Raise MissingExtraError without pandas.
     """
     held = list(rows)
-    return columns_frame({name: [row.get(name) for row in held] for name in names})
+    return columns_frame({name: [value_at(row, name) for row in held] for name in names})
 
 
 def columns_frame(columns: Mapping[str, Sequence[object]]) -> DataFrame:
@@ -108,8 +108,7 @@ def standings_frame(standings: Sequence[PolicySummary]) -> DataFrame:
     """Return a row per group and policy, with the fields of PolicySummary."""
     from costopt.backtesting.ranking import PolicySummary
 
-    names = [each.name for each in fields(PolicySummary)]
-    return rows_frame(({name: getattr(s, name) for name in names} for s in standings), names)
+    return rows_frame(standings, [each.name for each in fields(PolicySummary)])
 
 
 def scores_frame(scores: Iterable[tuple[Trial, Score]]) -> DataFrame:
@@ -133,15 +132,8 @@ def scores_frame(scores: Iterable[tuple[Trial, Score]]) -> DataFrame:
 
 def summaries_frame(summaries: Sequence[JobSummary]) -> DataFrame:
     """Return a row per job: the keys of costopt.status/1, and what follows from them."""
-    from costopt.views.job import summary_table
-
     derived = ("usd", "kwh", "done_share", "saved_usd_share", "saved_wh_share")
-    table = summary_table(summaries)
-    rows = [
-        {**row, **{name: getattr(summary, name) for name in derived}}
-        for row, summary in zip(table.rows, summaries, strict=True)
-    ]
-    return rows_frame(rows, (*table.fields({}), *derived))
+    return rows_frame(summaries, (*(field.name for field in fields(JobSummary)), *derived))
 
 
 def events_frame(recorded: Iterable[RecordedEvent]) -> DataFrame:
@@ -153,51 +145,26 @@ def events_frame(recorded: Iterable[RecordedEvent]) -> DataFrame:
 
 def nodes_frame(nodes: Iterable[NodeInterval]) -> DataFrame:
     """Return a row per node: where and how long it ran, its dollars, energy and emissions."""
-    return rows_frame((_node_row(node) for node in nodes), NODE_COLUMNS)
+    from costopt.views.node import INTERVAL_COLUMNS
+
+    return table_frame(Table("", "Nodes", INTERVAL_COLUMNS, tuple(nodes)))
 
 
 def decisions_frame(decisions: Iterable[DecisionMade]) -> DataFrame:
     """Return a row per decision; ``targets`` and ``alternatives`` hold tuples."""
     names = ("at", "decision_id", "targets", "reason", "rule", "slack_s", "alternatives")
-    return rows_frame(({name: getattr(each, name) for name in names} for each in decisions), names)
+    return rows_frame(decisions, names)
 
 
 def spend_frame(points: Iterable[SpendPoint]) -> DataFrame:
     """Return dollars and energy until each instant at which their slope changes."""
-    rows = ({"at": p.at, "usd": p.usd_micros / 1e6, "kwh": _kilo(p.wh)} for p in points)
+    rows = (
+        {"at": p.at, "usd": p.usd_micros / 1e6, "kwh": None if p.wh is None else p.wh / 1000}
+        for p in points
+    )
     return rows_frame(rows, ("at", "usd", "kwh"))
 
 
 def progress_frame(points: Iterable[ProgressPoint]) -> DataFrame:
     """Return the work done and saved at each instant at which it was reported."""
-    names = ("at", "done_units", "saved_units")
-    return rows_frame(({name: getattr(p, name) for name in names} for p in points), names)
-
-
-NODE_COLUMNS = (
-    "node_id",
-    "pool",
-    "launched_at",
-    "ended_at",
-    "cause",
-    "usd",
-    "kwh",
-    "busy_kwh",
-    "idle_kwh",
-    "gco2e",
-    "market_based_gco2e",
-    "energy_basis",
-    "carbon_basis",
-    "noticed_at",
-)
-
-
-def _node_row(node: NodeInterval) -> Row:
-    named = {name: getattr(node, name, None) for name in NODE_COLUMNS}
-    energy = {"kwh": node.wh, "busy_kwh": node.busy_wh, "idle_kwh": node.idle_wh}
-    kilo = {name: _kilo(wh) for name, wh in energy.items()}
-    return {**named, **kilo, "usd": node.usd_micros / 1e6}
-
-
-def _kilo(wh: float | None) -> float | None:
-    return None if wh is None else wh / 1000
+    return rows_frame(points, ("at", "done_units", "saved_units"))

@@ -201,9 +201,9 @@ class JobRun(Tabular):
 
     def table(self) -> Table:
         """Return the table of the job's figures at the present of its clock."""
-        from costopt.views.job import run_table
+        from costopt.views.job import job_table
 
-        return run_table(self.summary())
+        return job_table(self.summary())
 
     def _folded(self) -> FoldState:
         self._fold = require_fold(self.ledger, self.name, self._fold)

@@ -26,17 +26,15 @@ def status(job: str | None, source: OpenSource, output: str) -> None:
     Without JOB, list every job of the state directory. The figures are computed from the ledger, so
     they are available while a job runs and after it.
     """
-    from costopt.render.table import OutputFormat
     from costopt.source.base import recorded_runs
-    from costopt.views.job import jobs_table, status_table, summary_table
+    from costopt.views.job import job_table, jobs_table
 
     with source() as runs:
         if job is not None:
-            print_table(status_table(runs.job(job).summary(), output), output)
+            print_table(job_table(runs.job(job).summary(), output), output)
             return
         found = [run.summary() for run in recorded_runs(runs)]
-    raw = output in (OutputFormat.JSON, OutputFormat.CSV)
-    print_table(summary_table(found) if raw else jobs_table(found), output)
+    print_table(jobs_table(found, output), output)
 
 
 @click.command()
@@ -99,7 +97,7 @@ def report(
     from costopt.ledger.run_view import RunView
     from costopt.render.html import require_report_extra
     from costopt.render.reports.run import write_run_report
-    from costopt.views.job import ledger_drift
+    from costopt.views.bill import ledger_drift
 
     require_report_extra()
     with source() as runs:

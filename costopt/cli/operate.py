@@ -9,25 +9,12 @@ import click
 
 from costopt.cli.connection import connect, server_options
 from costopt.cli.options import output_option, print_table
-from costopt.formatting import iso_minute_text, pool_text, pools_text, usd_text
+from costopt.formatting import minute_text
 from costopt.render.table import Column, Table
+from costopt.views.proposal import PROPOSAL_COLUMNS
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
-
-
-PROPOSAL_COLUMNS = (
-    Column("id", "ID"),
-    Column("job", "Job"),
-    Column("kind", "Action"),
-    Column("nodes", "Nodes", right=True),
-    Column("pool", "Pool", pool_text),
-    Column("node_id", "Node", rank=2),
-    Column("usd_per_hour", "$/h each", usd_text, right=True, rank=1),
-    Column("reason", "Reason", pools_text, fold_at=50),
-    Column("proposed_at", "Proposed", iso_minute_text, rank=3),
-    Column("state", "State", detail=True),
-)
 
 
 @click.command()
@@ -98,7 +85,7 @@ TOKEN_COLUMNS = (
     Column("name", "Name"),
     Column("scopes", "May"),
     Column("tenant", "Tenant"),
-    Column("added_at", "Added", iso_minute_text),
+    Column("added_at", "Added", minute_text),
     Column("added_by", "By"),
 )
 

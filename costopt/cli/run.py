@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -266,12 +265,12 @@ def _print_left(troubles: tuple[str, ...]) -> None:
 
 def _print_end(live: LiveRun, output: str) -> None:
     from costopt.domain.errors import CostoptError, GuardTrippedError, JobFailedError
-    from costopt.views.job import status_table
+    from costopt.views.job import job_table
 
     name = live.job.name
     record = live.engine.journal.records[name]
     account = live.engine.journal.accounts[name]
-    print_table(status_table(account.summary(live.site.clock.now()), output), output)
+    print_table(job_table(account.summary(live.site.clock.now()), output), output)
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",
@@ -308,13 +307,13 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
 
     def on_tick(_: TickResult) -> None:
         nonlocal seen
-        from costopt.views.event import describe_event
+        from costopt.views.event import describe_events
 
         news = list(run.ledger.events(run.job.name, after=seen))
         seen = max((recorded.seq for recorded in news), default=seen)
-        for row in sorted((describe_event(each.event) for each in news), key=attrgetter("at")):
+        for row in describe_events(each.event for each in news):
             if not row.routine:
-                write(f"{row.at:%m-%d %H:%M:%S}  {row.what}: {row.detail}")
+                write(f"{row.source.at:%m-%d %H:%M:%S}  {row.what}: {row.detail}")
 
     return on_tick
 

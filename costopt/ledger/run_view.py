@@ -62,3 +62,13 @@ class RunView:
             return self.now
         ends = [row.ended_at or self.now for row in self.intervals]
         return max([self.events[-1].at, *ends])
+
+    def expected_totals(self) -> list[tuple[datetime, float]]:
+        """Return dollars spent by then and expected to the end, at each decision with both."""
+        totals = []
+        for event in self.decisions:
+            to_come = event.expected_usd()
+            spent = [point.usd_micros for point in self.curves.spend if point.at <= event.at]
+            if to_come is not None:
+                totals.append((event.at, to_come + (spent[-1] if spent else 0) / 1e6))
+        return totals

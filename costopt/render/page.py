@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-from urllib.parse import quote
+from typing import Any, ClassVar
 
 from costopt.render.svg import ResponsiveChart
-from costopt.render.table import Cell, Column, Table
+from costopt.render.table import Column, Table
 
 
 @dataclass(frozen=True, slots=True)
 class TableBlock:
-    """A table; the first cell of a row names it. ``left_out`` counts rows that are not shown."""
+    """A table of at most ``most`` rows; the first cell of each names it."""
 
     kind: ClassVar[str] = "grid"
     id: str
-    table: Table
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Any]
     lead: str = ""
-    empty: str = "Nothing."
-    left_out: int = 0
+    empty: str = "None."
+    most: int = 300
+
+    @property
+    def table(self) -> Table:
+        """Return the table of the rows that are shown."""
+        return Table("", self.title, self.columns, self.rows[: self.most])
+
+    @property
+    def left_out(self) -> int:
+        """Return how many rows are not shown."""
+        return max(0, len(self.rows) - self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,40 +118,3 @@ class Page:
     tone: str = "plain"
     filter_label: str = ""
     over_href: str = ""
-
-
-def make_columns(*names: str) -> tuple[Column, ...]:
-    """Return columns by name; a name that begins with # is of figures, on the right.
-
-    The key is the name in lower case with "_" between its words.
-    """
-    titles = [(name.removeprefix("#"), name.startswith("#")) for name in names]
-    return tuple(
-        Column("_".join(re.findall(r"\w+", title.lower())), title, right=right)
-        for title, right in titles
-    )
-
-
-def table_block(
-    block_id: str,
-    title: str,
-    columns: tuple[Column, ...],
-    cells: Iterable[Sequence[Cell]],
-    lead: str = "",
-    empty: str = "Nothing.",
-    left_out: int = 0,
-) -> TableBlock:
-    """Return a table of rows of cells, one for each column."""
-    keys = [column.key for column in columns]
-    rows = [dict(zip(keys, row, strict=True)) for row in cells]
-    return TableBlock(block_id, Table("", title, columns, rows), lead, empty, left_out)
-
-
-def job_cell(name: str) -> Cell:
-    """A job's name, leading to its page."""
-    return Cell(name, f"/jobs/{quote(name, safe='')}")
-
-
-def decision_cell(decision_id: str) -> Cell:
-    """A decision's id, leading to its page."""
-    return Cell(decision_id, f"/decisions/{quote(decision_id, safe='')}")

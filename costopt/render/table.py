@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -25,7 +25,7 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text in a table. ``tone`` is good, bad, note or plain; ``href`` is a path of ours."""
+    """What people see of a value. ``tone`` is good, bad, note or plain; ``href`` a path of ours."""
 
     text: str
     href: str = ""
@@ -36,12 +36,14 @@ class Cell:
 class Column:
     """``key`` names the value for programs, ``title`` for people; ``shown`` writes it for people.
 
-    ``unknown`` stands in the cell of a value that is None, which ``shown`` never gets; a value that
-    is a Cell is shown as it is. ``detail`` columns are for json and csv only, ``for_people`` ones
-    for all but these. In text, a sentence longer than ``fold_at`` goes on in the next line; no name
-    is ever broken. Columns of ``rank`` 0 are always in it, of the others as many as fit, the lowest
-    rank first; ``--wide`` shows all. The values of an ``interval`` column are Estimates: programs
-    get them as KEY, KEY_low and KEY_high.
+    ``value`` is where a row holds the value, a path such as summary.usd, or a function of the row;
+    "" where it is ``key``. A row is a mapping, or an object with attributes. ``unknown`` stands in
+    the cell of a value that is None, which ``shown`` never gets. On pages a cell has a ``tone``,
+    which may be a function of the row, and ``link`` makes a path of the value. ``detail`` columns
+    are for json and csv only, ``for_people`` ones for all but these. In text, a sentence longer
+    than ``fold_at`` goes on in the next line; no name is ever broken. Columns of ``rank`` 0 are
+    always in it, of the others as many as fit, the lowest rank first; ``--wide`` shows all. The
+    values of an ``interval`` column are Estimates: programs get them as KEY, KEY_low and KEY_high.
     """
 
     key: str
@@ -54,31 +56,62 @@ class Column:
     rank: int = 0
     interval: bool = False
     unknown: str = UNKNOWN_CELL
+    value: str | Callable[[Any], object] = ""
+    tone: str | Callable[[Any], str] = "plain"
+    link: Callable[[Any], str] | None = None
 
-    def cell(self, row: Row) -> Cell:
+    def value_in(self, row: Any) -> Any:
+        """Return the row's value; None where a mapping does not hold it."""
+        return self.value(row) if callable(self.value) else value_at(row, self.value or self.key)
+
+    def cell(self, row: Any) -> Cell:
         """Return what people see of a row."""
-        value = row.get(self.key)
-        if isinstance(value, Cell):
-            return value
-        return Cell(self.unknown if value is None else self.shown(value))
+        value = self.value_in(row)
+        return Cell(
+            self.unknown if value is None else self.shown(value),
+            self.link(value) if self.link and value is not None else "",
+            self.tone(row) if callable(self.tone) else self.tone,
+        )
 
-    def text(self, row: Row) -> str:
+    def text(self, row: Any) -> str:
         """Return the text of the row's cell."""
         return self.cell(row).text
 
-    def fields(self, row: Row) -> Row:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which programs get the value."""
+        if self.for_people:
+            return ()
+        return tuple(interval_fields(self.key, None)) if self.interval else (self.key,)
+
+    def fields(self, row: Any) -> Row:
         """Return what programs get of a row, by name."""
         if self.for_people:
             return {}
-        value = row.get(self.key)
+        value = self.value_in(row)
         return interval_fields(self.key, value) if self.interval else {self.key: value}
+
+
+def value_at(row: Any, path: str) -> Any:
+    """Return what a row holds at a path; None where a mapping on it has no such key, or nothing."""
+    for name in path.split("."):
+        if row is None:
+            return None
+        row = row.get(name) if isinstance(row, Mapping) else getattr(row, name)
+    return row
+
+
+def pick(columns: Iterable[Column], keys: str) -> tuple[Column, ...]:
+    """Return the columns with these keys, which are separated by spaces, in their order."""
+    by_key = {column.key: column for column in columns}
+    return tuple(by_key[key] for key in keys.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """``schema`` is the name and version of the form, such as costopt.catalog/1.
 
-    It is "" where no program reads the table. ``rows`` hold raw values by column key. ``facts`` are
+    It is "" where no program reads the table. ``rows`` hold raw values. ``facts`` are
     values of the whole table, json only; ``lead`` is the answer in a sentence, above the table of a
     page; ``notes`` are sentences under the table for people, and ``more`` tables after those. Rows
     whose value of ``marks`` is true stand out.
@@ -87,7 +120,7 @@ class Table:
     schema: str
     title: str
     columns: tuple[Column, ...]
-    rows: Sequence[Row]
+    rows: Sequence[Any]
     facts: Row = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     marks: str | None = None
@@ -105,11 +138,16 @@ class Table:
         columns = self.shown_columns
         return tuple(c for c in columns if not self.rows or any(map(c.text, self.rows)))
 
-    def is_marked(self, row: Row) -> bool:
+    def is_marked(self, row: Any) -> bool:
         """Return whether the row stands out."""
-        return self.marks is not None and bool(row.get(self.marks))
+        return self.marks is not None and bool(value_at(row, self.marks))
 
-    def fields(self, row: Row) -> Row:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what programs get of a row."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    def fields(self, row: Any) -> Row:
         """Return what programs get of a row, by name."""
         return {name: v for column in self.columns for name, v in column.fields(row).items()}
 
@@ -139,3 +177,9 @@ def interval_fields(name: str, estimate: object) -> Row:
     known = estimate if isinstance(estimate, Estimate) else None
     ends = (known.value, known.low, known.high) if known else (None, None, None)
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+
+
+def figures(columns: Iterable[Column], row: Any) -> tuple[tuple[str, str], ...]:
+    """Return title and text of a row's columns, of those that hold any text."""
+    texts = ((column.title, column.text(row)) for column in columns)
+    return tuple((title, text) for title, text in texts if text)

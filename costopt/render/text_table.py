@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TextIO
+from typing import Any, TextIO
 
-from costopt.render.table import Column, Row, Table
+from costopt.render.table import Column, Table
 
 MAX_WIDTH = 100
 """Characters of a line, unless ``--wide`` asks for all columns."""
@@ -49,7 +49,7 @@ class TextColumn:
     least: int
 
     @classmethod
-    def of(cls, column: Column, rows: Sequence[Row]) -> TextColumn:
+    def of(cls, column: Column, rows: Sequence[Any]) -> TextColumn:
         """Measure the column. Of a sentence, the longest word is never broken."""
         cells = tuple(column.text(row).translate(_UNPRINTED) for row in rows)
         width = max(

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import groupby
-from typing import TextIO
+from typing import Any, TextIO
 
 from costopt.domain.text import displayable_text
 from costopt.render.html import cell_html, page_css
-from costopt.render.table import Cell, Column, OutputFormat, Row, Table
+from costopt.render.table import Column, OutputFormat, Table
 from costopt.render.text_table import is_styled, text_width, to_text
 
 
@@ -38,7 +38,7 @@ def to_csv(table: Table) -> str:
     """Return a header of keys and raw values; unknown is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.fields({}))
+    writer.writerow(table.names)
     for row in table.rows:
         writer.writerow(_csv_value(value) for value in table.fields(row).values())
     return text.getvalue()
@@ -96,8 +96,6 @@ def _value(value: object) -> object:
             return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
         case Enum():
             return value.value
-        case Cell():
-            return value.text
         case Mapping():
             return {str(key): _value(inner) for key, inner in value.items()}
         case str() | int() | float() | bool() | None:
@@ -127,7 +125,7 @@ def table_html(table: Table) -> str:
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
 
-def _row_html(table: Table, row: Row) -> str:
+def _row_html(table: Table, row: Any) -> str:
     cells = "".join(
         f'<td class="{_kind(column)}" data-label="{html.escape(column.title)}">'
         f"{cell_html(column.text(row))}</td>"

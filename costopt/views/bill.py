@@ -1,11 +1,14 @@
-"""A month's bill of an account as a table: a row per provider, commitment and credit."""
+"""A bill: that of a month, with a row per provider, commitment and credit, and a job's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from costopt.domain.fleet import ProviderCharge
+from costopt.domain.money import to_micros
 from costopt.formatting import percent_text, usd_micros_text
 from costopt.ledger.month_bill import MonthBill
+from costopt.ledger.run_view import RunView
 from costopt.render.table import Column, Row, Table
 
 BILL_COLUMNS = (
@@ -56,3 +59,20 @@ def _rows(bill: MonthBill) -> Iterator[Row]:
         yield {"item": f"credit {name}", "usd_micros": -usd_micros}
     if bill.credits:
         yield {"item": "to be paid", "usd_micros": bill.paid_usd_micros}
+
+
+def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
+    """Both figures for the provider's nodes and the difference, in a sentence."""
+    counted_micros = sum(
+        row.usd_micros for row in run.intervals if row.pool.provider == charge.provider
+    )
+    billed_micros = to_micros(charge.usd)
+    off = counted_micros - billed_micros
+    share = f" ({off / billed_micros:+.1%})" if billed_micros else ""
+    days = f"{charge.from_at:%Y-%m-%d} up to {charge.until_at:%Y-%m-%d}"
+    return (
+        f"{charge.provider} billed {usd_micros_text(billed_micros)} for job {charge.job} "
+        f"from {days} "
+        f"({charge.source}); the ledger counts {usd_micros_text(counted_micros)}, "
+        f"{usd_micros_text(abs(off))}{share} {'more' if off >= 0 else 'less'}."
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from costopt.domain import events as ev
@@ -22,7 +21,7 @@ from costopt.formatting import (
     wh_text,
 )
 from costopt.ledger.codec import encode
-from costopt.render.table import Column, Row, Table
+from costopt.render.table import Column, Table
 
 ROUTINE = (
     ev.PlanMade,
@@ -40,46 +39,37 @@ ROUTINE = (
 
 @dataclass(frozen=True, slots=True)
 class EventText:
-    """One event in words. ``tone`` is good, bad, note or plain; ``routine`` ones may be folded."""
+    """One event in words. ``tone`` is good, bad, note or plain; ``routine`` ones may be folded.
 
-    at: datetime
+    ``seq`` is its number in the ledger, where it was read from there.
+    """
+
+    source: ev.Event
     what: str
     detail: str
     tone: str
     routine: bool
+    seq: int = 0
 
 
 EVENT_COLUMNS = (
     Column("seq", "#", right=True),
-    Column("at", "Time (UTC)"),
-    Column("job", "Job", rank=1),
-    Column("event", "Event"),
+    Column("at", "Time (UTC)", second_text, value="source.at"),
+    Column("job", "Job", rank=1, value="source.job"),
+    Column("event", "Event", value="what", tone=lambda event: event.tone),
     Column("detail", "Detail", pools_text, fold_at=60),
-    Column("fields", "Fields", detail=True),
+    Column("fields", "Fields", detail=True, value=lambda row: json.loads(encode(row.source))),
 )
 
 
 def events_table(recorded: Iterable[RecordedEvent]) -> Table:
     """Return a row per event; the details hold every field of each."""
-    return Table(
-        "costopt.events/1", "Events", EVENT_COLUMNS, [_event_row(each) for each in recorded]
-    )
+    rows = [describe_event(each.event, each.seq) for each in recorded]
+    return Table("costopt.events/1", "Events", EVENT_COLUMNS, rows)
 
 
-def _event_row(recorded: RecordedEvent) -> Row:
-    description = describe_event(recorded.event)
-    return {
-        "seq": recorded.seq,
-        "at": description.at,
-        "job": recorded.event.job,
-        "event": description.what,
-        "detail": description.detail,
-        "fields": json.loads(encode(recorded.event)),
-    }
-
-
-def describe_event(event: ev.Event) -> EventText:
-    """The event in words."""
+def describe_event(event: ev.Event, seq: int = 0) -> EventText:
+    """Return the event in words."""
     label, tone, detail = _WORDS[type(event)]
     if isinstance(event, ev.NodeLaunched) and event.waiting:
         label, tone = "Node waits for capacity", "note"
@@ -87,7 +77,12 @@ def describe_event(event: ev.Event) -> EventText:
         tone = "good"
     if isinstance(event, ev.NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
-    return EventText(event.at, label, detail(event), tone, isinstance(event, ROUTINE))
+    return EventText(event, label, detail(event), tone, isinstance(event, ROUTINE), seq)
+
+
+def describe_events(events: Iterable[ev.Event]) -> list[EventText]:
+    """Return the events in words, in the order of their times."""
+    return [describe_event(each) for each in sorted(events, key=lambda event: event.at)]
 
 
 def _submitted(event: ev.JobSubmitted) -> str:
@@ -99,10 +94,9 @@ def _submitted(event: ev.JobSubmitted) -> str:
 
 
 def _decided(event: ev.DecisionMade) -> str:
-    targets = " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
     rule = "" if event.rule is None else f" [{event.rule}]"
     slack = "" if event.slack_s is None else f"; slack {seconds_text(event.slack_s)}"
-    return f"{targets}: {event.reason}{rule}{slack}"
+    return f"{event.choice()}: {event.reason}{rule}{slack}"
 
 
 def _planned(event: ev.PlanMade) -> str:

@@ -1,23 +1,28 @@
-"""A run's figures and tables."""
+"""A job: its columns, its details, its figures, and those in large type.
+
+A row is what the daemon's API answers, or the JobStatus that it is made of; of a ledger's job it
+holds only the ``summary``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from datetime import datetime
+from itertools import chain
+from typing import Any
+from urllib.parse import quote
 
+from costopt.domain.cached_data import GIGABITS_PER_GIB
+from costopt.domain.control import DesiredState
 from costopt.domain.events import DecisionMade
-from costopt.domain.fleet import ProviderCharge
-from costopt.domain.money import to_micros
 from costopt.formatting import (
     UNKNOWN_TEXT,
-    choice_lines,
     gco2e_text,
+    kwh_text,
     minute_text,
     number_text,
     percent_text,
     pluralize,
-    pools_text,
     relative_to_baseline,
     sci_text,
     second_text,
@@ -31,77 +36,32 @@ from costopt.formatting import (
 from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.page import Metric
-from costopt.render.run_rows import (
-    budget_rows,
-    cache_rows,
-    health_rows,
-    result_rows,
-    storage_rows,
-    task_rows,
-    term_rows,
-    transfer_rows,
-)
-from costopt.render.table import Column, OutputFormat, Row, Table
+from costopt.render.table import Column, OutputFormat, Table, pick, value_at
 
-RUN_COLUMNS = (
-    Column("figure", "Figure"),
-    Column("value", "Value", fold_at=60),
-    Column("basis", "Basis", fold_at=40),
-)
+SCHEDULED = "scheduled"
+"""The state of a recurring job, whose occurrences are jobs of their own."""
+_STATE_TONES = {JobState.FINISHED: "good", JobState.TRAINING: "good", JobState.FAILED: "bad"}
+
+_ON_TIME_TONES = {None: "plain", True: "good", False: "bad"}
 
 
-def run_table(summary: JobSummary) -> Table:
-    """Return figure, value and basis of everything that a run came to."""
-    rows = (
-        ("state", _state(summary), "measured"),
-        ("work done", _work(summary), "measured"),
-        ("work lost", _lost(summary), "measured"),
-        *task_rows(summary),
-        *cache_rows(summary),
-        *result_rows(summary),
-        ("deadline", _deadline(summary), "job file"),
-        ("spent", usd_micros_text(summary.usd_micros), summary.spent_basis),
-        *budget_rows(summary),
-        ("  on spot", usd_micros_text(summary.spot_usd_micros), summary.spent_basis),
-        ("  on demand", usd_micros_text(summary.on_demand_usd_micros), summary.spent_basis),
-        *transfer_rows(summary),
-        *term_rows(summary),
-        *storage_rows(summary),
-        (
-            "against on-demand",
-            _against(summary.saved_usd_share, usd_micros_text(summary.due_usd_micros)),
-            _baseline_basis(summary),
-        ),
-        ("energy", wh_text(summary.wh), summary.energy_basis or UNKNOWN_TEXT),
-        ("  while not training", wh_text(summary.idle_wh), summary.energy_basis or UNKNOWN_TEXT),
-        (
-            "energy against on-demand",
-            _against(summary.saved_wh_share, wh_text(summary.due_wh)),
-            _baseline_basis(summary),
-        ),
-        ("emissions", f"{gco2e_text(summary.gco2e)} CO2e", summary.carbon_basis or UNKNOWN_TEXT),
-        ("  market-based", f"{gco2e_text(summary.market_based_gco2e)} CO2e", "contracts"),
-        ("  embodied, apart", f"{gco2e_text(summary.embodied_gco2e)} CO2e", "machines' making"),
-        ("SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"),
-        ("node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"),
-        ("interruptions", str(summary.interruptions), "measured"),
-        *health_rows(summary),
-        ("launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"),
-        ("moves to other pools", str(summary.pool_switches), "measured"),
-        ("checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"),
-    )
-    keys = [column.key for column in RUN_COLUMNS]
-    cells = [dict(zip(keys, row, strict=True)) for row in rows]
-    return Table("costopt.run/1", f"Run of {summary.job}", RUN_COLUMNS, cells)
+def job_path(name: str) -> str:
+    """Return the path of a job's page."""
+    return f"/jobs/{quote(name, safe='')}"
 
 
-def _deadline(summary: JobSummary) -> str:
-    has_none = summary.start_at is not None and summary.deadline_at is None
-    return "none" if has_none else second_text(summary.deadline_at)
+def slack_text(slack_s: float) -> str:
+    """Return slack as a duration; of negative slack how much is short."""
+    return f"{seconds_text(-slack_s)} short" if slack_s < 0 else seconds_text(slack_s)
+
+
+def slack_tone(row: Any) -> str:
+    """Return how the slack of a job or decision stands out."""
+    return "bad" if (value_at(row, "slack_s") or 0.0) < 0 else "plain"
 
 
 def deadline_sentence(summary: JobSummary) -> str:
-    """The run in a sentence: whether it kept its deadline, and by how much."""
+    """Return whether the job kept its deadline, and by how much."""
     if summary.state is JobState.FAILED:
         return "failed; the job's own command ended with an error"
     margin_s = summary.margin_s
@@ -119,26 +79,238 @@ def deadline_sentence(summary: JobSummary) -> str:
     return f"unfinished, {seconds_text(left_s)} left until its deadline"
 
 
-def _state(summary: JobSummary) -> str:
+JOB_COLUMNS = (
+    Column("job", "Job", value="summary.job", link=job_path),
+    Column(
+        "state", "State",
+        tone=lambda job: _STATE_TONES.get(value_at(job, "summary.state"), "plain"),
+        value=lambda job: SCHEDULED if value_at(job, "next_at") else value_at(job, "summary.state"),
+    ),
+    Column(
+        "desired_state", "Desired", lambda state: "" if state == DesiredState.RUN else state,
+        value="submission.desired_state", unknown="", tone="note",
+    ),
+    Column("next_at", "Next", minute_text, unknown=""),
+    Column("priority", "Priority", right=True, rank=4, value="submission.priority", unknown=""),
+    Column("tenant", "Tenant", rank=3, value="submission.tenant", unknown=""),
+    Column("nodes", "Nodes", right=True, rank=1, value="summary.nodes_alive"),
+    Column("done_share", "Done", percent_text, right=True, value="summary.done_share"),
+    Column("usd", "Spent", usd_text, right=True, value="summary.usd"),
+    Column("kwh", "Energy", kwh_text, right=True, rank=5, value="summary.kwh"),
+    Column("interruptions", "Interruptions", right=True, rank=5, value="summary.interruptions"),
+    Column("slack_s", "Slack", slack_text, right=True, rank=2, unknown="", tone=slack_tone),
+    Column("on_time", "In time", value="summary.on_time",
+           tone=lambda job: _ON_TIME_TONES[value_at(job, "summary.on_time")]),
+    Column("deadline_at", "Deadline", minute_text, rank=1, value="summary.deadline_at"),
+    Column(
+        "verdict", "Verdict", fold_at=60,
+        value=lambda job: deadline_sentence(value_at(job, "summary")),
+    ),
+    Column("blocked_by", "Blocked by", fold_at=40, unknown=""),
+)  # fmt: skip
+"""Columns of a list of jobs."""
+
+DETAILS = (
+    *pick(JOB_COLUMNS, "state desired_state next_at blocked_by tenant priority"),
+    Column("schedule", "Occurrence of", value="submission.schedule", unknown=""),
+    Column("failure", "Failed because", value="summary.failure"),
+    Column(
+        "submitted", "Submitted",
+        value=lambda job: f"{second_text(value_at(job, 'submission.submitted_at'))} by "
+        f"{value_at(job, 'submission.submitted_by')}",
+    ),
+    Column("policy", "Policy", unknown=UNKNOWN_TEXT, value="summary.policy"),
+    Column("strategy", "Strategy", unknown=UNKNOWN_TEXT, value="summary.strategy"),
+    Column("deadline_at", "Deadline", second_text, value="summary.deadline_at"),
+    *pick(JOB_COLUMNS, "slack_s done_share usd kwh interruptions"),
+    Column(
+        "baseline", "On-demand baseline",
+        value=lambda job: f"{usd_micros_text(value_at(job, 'summary.baseline_usd_micros'))} for the"
+        f" whole job {value_at(job, 'summary.baseline_basis')}",
+    ),
+    Column("health", "Node health", value="summary.health"),
+    Column("replaced_nodes", "Replaced nodes", lambda n: f"{n or ''}",
+           value="summary.replaced_nodes"),
+    Column("decision_id", "Last decision", value="decision.decision_id", unknown=""),
+    Column("reason", "Because", value="decision.reason", unknown=""),
+    Column("workdir", "Folder", value="submission.workdir", unknown=""),
+)  # fmt: skip
+"""What there is to say of one job, beside its figures."""
+
+
+def _to_come_usd(job: Any) -> float | None:
+    """Return what is expected until the end: by the forecast, before one was made by the last
+    decision unless dollars were spent since."""
+    total_usd: float | None = value_at(job, "forecast.usd")
+    spent_usd: float = value_at(job, "summary.usd")
+    decision = value_at(job, "decision")
+    if total_usd is not None:
+        return max(0.0, total_usd - spent_usd)
+    if not isinstance(decision, DecisionMade) or decision.at < job.summary.now:
+        return None
+    return decision.expected_usd()
+
+
+def _total_text(job: Any) -> str:
+    total, high = value_at(job, "forecast.usd"), value_at(job, "forecast.usd_p95")
+    if total is not None:
+        return f"{usd_text(total)} (P95 {usd_text(high)})"
+    to_come = _to_come_usd(job)
+    return usd_text(None if to_come is None else value_at(job, "summary.usd") + to_come)
+
+
+FORECAST = (
+    Column(
+        "finish_p50_at", "Expected finish", unknown="",
+        value=lambda job: value_at(job, "forecast") and (
+            f"{second_text(value_at(job, 'forecast.finish_p50_at'))} "
+            f"(P95 {second_text(value_at(job, 'forecast.finish_p95_at'))})"
+        ),
+    ),
+    Column("on_time", "In time with a probability of", whole_percent_text, unknown="",
+           value="forecast.on_time"),
+    Column("finish_at_pace", "At the present pace", unknown=UNKNOWN_TEXT,
+           shown=lambda at: f"done by {second_text(at)}, if nothing stops it"),
+    Column("safest_finish_at", "On the safest capacity", unknown=UNKNOWN_TEXT,
+           shown=lambda at: f"done by {second_text(at)}, if it went there at once"),
+    Column("usd_to_come", "Expected dollars to completion", usd_text, unknown=UNKNOWN_TEXT,
+           value=_to_come_usd),
+    Column("usd", "Expected dollars in total", value=_total_text),
+    Column("kwh_to_come", "Expected energy to completion", kwh_text, unknown="",
+           value="forecast.kwh_to_come"),
+)  # fmt: skip
+"""What is expected of a job that is open."""
+
+
+def forecast_source(job: Any) -> str:
+    """Return what the forecast rests on, and how old it is."""
+    made_at, decided_at = value_at(job, "forecast.made_at"), value_at(job, "decision.at")
+    if made_at is not None:
+        age_s = max(0.0, (value_at(job, "summary.now") - made_at).total_seconds())
+        source = value_at(job, "forecast.source")
+        return f"Made {seconds_text(age_s)} ago, at {second_text(made_at)}: {source}."
+    if decided_at is None:
+        return "No decision was made yet."
+    return f"By the decision at {second_text(decided_at)}."
+
+
+SUMMARY_COLUMNS = tuple(Column(field.name, field.name) for field in fields(JobSummary))
+"""Every raw figure of a job, for programs; a row is a JobSummary."""
+
+
+def jobs_table(summaries: Sequence[JobSummary], output: str = OutputFormat.TABLE) -> Table:
+    """Return a row per job of a ledger: a few figures for people, every raw one for programs."""
+    if output in (OutputFormat.JSON, OutputFormat.CSV):
+        return Table("costopt.status/1", "Jobs", SUMMARY_COLUMNS, summaries)
+    keys = "job state done_share usd kwh interruptions deadline_at verdict"
+    rows = [{"summary": summary} for summary in summaries]
+    return Table("costopt.status/1", "Jobs", pick(JOB_COLUMNS, keys), rows)
+
+
+FIGURE_COLUMNS = (
+    Column("figure", "Figure"),
+    Column("value", "Value", fold_at=60),
+    Column("basis", "Basis", fold_at=40),
+)
+
+
+def job_table(summary: JobSummary, output: str = OutputFormat.TABLE) -> Table:
+    """Return figure, value and basis of all that a job came to; every raw figure for programs."""
+    if output in (OutputFormat.JSON, OutputFormat.CSV):
+        return jobs_table([summary], output)
+    figures = chain.from_iterable(of(summary) for of in (_work, _dollars, _energy, _nodes))
+    rows = [dict(zip(("figure", "value", "basis"), figure, strict=True)) for figure in figures]
+    return Table("costopt.run/1", f"Run of {summary.job}", FIGURE_COLUMNS, rows)
+
+
+Figure = tuple[str, str, str]
+"""Its name, value and basis."""
+
+
+def _work(summary: JobSummary) -> Iterator[Figure]:
     said, state = deadline_sentence(summary), summary.state.value
-    return said if said.startswith(state) else f"{state}: {said}"
+    yield "state", said if said.startswith(state) else f"{state}: {said}", "measured"
+    done, lost = (work_text(n, summary.unit) for n in (summary.done_units, summary.lost_units))
+    if summary.done_share is not None:
+        done += f" of {summary.work_units or 0:,.0f} ({whole_percent_text(summary.done_share)})"
+    yield "work done", done, "measured"
+    yield "work lost", f"{lost}{_lost_share(summary, ' (', ')')}", "measured"
+    if summary.tasks_done + summary.tasks_failed:
+        counts = f"{summary.tasks_done} done, {summary.tasks_failed} failed"
+        yield "tasks ended", f"{counts}, in {summary.task_starts} starts", "measured"
+    if summary.cache_gib > 0 and summary.cache_node_s > 0:
+        gbps = summary.cache_gib * GIGABITS_PER_GIB / summary.cache_node_s
+        fetched = f"{number_text(summary.cache_gib)} GiB, {number_text(gbps)} Gbit/s per node"
+        yield "cache fetched", fetched, "measured"
+    if summary.guarantee:
+        yield "result", summary.guarantee, "trainers"
+    yield "deadline", _deadline(summary), "job file"
 
 
-def _work(summary: JobSummary) -> str:
-    if summary.done_share is None:
-        return work_text(summary.done_units, summary.unit)
-    done = work_text(summary.done_units, summary.unit)
-    return f"{done} of {summary.work_units or 0:,.0f} ({whole_percent_text(summary.done_share)})"
+def _dollars(summary: JobSummary) -> Iterator[Figure]:
+    spent, basis = usd_micros_text(summary.usd_micros), summary.spent_basis
+    yield "spent", spent, basis
+    if summary.budget_usd_micros is not None:
+        forecast, of = summary.forecast_usd_micros, "job file"
+        if forecast is not None and summary.finished_at is None:
+            rate = usd_micros_text(summary.usd_micros_per_hour)
+            of = f"in all {usd_micros_text(forecast)} at {rate}/h as now"
+        yield "  of a budget of", usd_micros_text(summary.budget_usd_micros), of
+    yield "  on spot", usd_micros_text(summary.spot_usd_micros), basis
+    yield "  on demand", usd_micros_text(summary.on_demand_usd_micros), basis
+    if summary.transfer_usd_micros != 0:
+        yield "  on moving data", usd_micros_text(summary.transfer_usd_micros), "list price"
+    if summary.list_usd_micros != summary.usd_micros:
+        yield "  at list prices", usd_micros_text(summary.list_usd_micros), "the provider's list"
+    if summary.committed_usd_micros != 0:
+        used = usd_micros_text(summary.committed_usd_micros)
+        yield "  of commitments, besides", used, "paid whether used or not"
+    if summary.storage_usd_micros != 0:
+        storage = usd_micros_text(summary.storage_usd_micros)
+        yield "  on disks and storage", storage, "list price of volumes and checkpoints"
+    due = usd_micros_text(summary.due_usd_micros)
+    yield "against on-demand", _against(summary.saved_usd_share, due), _modelled(summary)
 
 
-def _lost(summary: JobSummary) -> str:
-    lost = work_text(summary.lost_units, summary.unit)
+def _energy(summary: JobSummary) -> Iterator[Figure]:
+    basis = summary.energy_basis or UNKNOWN_TEXT
+    yield "energy", wh_text(summary.wh), basis
+    yield "  while not training", wh_text(summary.idle_wh), basis
+    due = wh_text(summary.due_wh)
+    yield "energy against on-demand", _against(summary.saved_wh_share, due), _modelled(summary)
+    for name, gco2e, source in (
+        ("emissions", summary.gco2e, summary.carbon_basis or UNKNOWN_TEXT),
+        ("  market-based", summary.market_based_gco2e, "contracts"),
+        ("  embodied, apart", summary.embodied_gco2e, "machines' making"),
+    ):
+        yield name, f"{gco2e_text(gco2e)} CO2e", source
+    yield "SCI, with embodied", sci_text(summary.sci_gco2e_per_unit, summary.unit), "SCI 1.1"
+
+
+def _nodes(summary: JobSummary) -> Iterator[Figure]:
+    yield "node-hours", f"{summary.node_seconds / 3600:,.2f}", "measured"
+    yield "interruptions", f"{summary.interruptions}", "measured"
+    if summary.replaced_nodes:
+        yield "unhealthy nodes replaced", f"{summary.replaced_nodes}", "measured"
+    if summary.health:
+        yield "node health", summary.health, "agents"
+    yield "launches", f"{summary.launches} ({summary.failed_launches} refused)", "measured"
+    yield "moves to other pools", f"{summary.pool_switches}", "measured"
+    yield "checkpoints", f"{summary.checkpoints} ({summary.checkpoints_refused} torn)", "measured"
+
+
+def _deadline(summary: JobSummary) -> str:
+    has_none = summary.start_at is not None and summary.deadline_at is None
+    return "none" if has_none else second_text(summary.deadline_at)
+
+
+def _lost_share(summary: JobSummary, before: str, after: str) -> str:
     if not summary.work_units:
-        return lost
-    return f"{lost} ({percent_text(summary.lost_units / summary.work_units)} of the job)"
+        return ""
+    return f"{before}{percent_text(summary.lost_units / summary.work_units)} of the job{after}"
 
 
-def _baseline_basis(summary: JobSummary) -> str:
+def _modelled(summary: JobSummary) -> str:
     return f"modelled, {summary.baseline_basis}"
 
 
@@ -148,45 +320,53 @@ def _against(saved_share: float | None, due: str) -> str:
     return f"{relative_to_baseline(saved_share)} {due} for the same work"
 
 
-def run_tiles(run: RunView) -> tuple[Metric, ...]:
-    """Dollars, energy, emissions, deadline, interruptions and lost work of a run."""
+def job_tiles(run: RunView) -> tuple[Metric, ...]:
+    """Return dollars, energy, emissions, deadline, interruptions and lost work of a run."""
     summary = run.summary
-    energy_basis = summary.energy_basis or UNKNOWN_TEXT
+    due = _deadline(summary)
+    if summary.deadline_at is not None:
+        allowed_s = (summary.deadline_at - run.begun_at).total_seconds()
+        due = f"after {seconds_text(allowed_s)}, at {minute_text(summary.deadline_at)}"
+    pace = "Done", whole_percent_text(summary.done_share)
+    if summary.finished_at is not None:
+        pace = "Took", seconds_text((summary.finished_at - run.begun_at).total_seconds())
+    moves = pluralize(summary.pool_switches, "move")
     return (
         Metric("Spent", usd_micros_text(summary.usd_micros), summary.spent_basis, _spent_note(run)),
-        Metric("Energy", wh_text(summary.wh), energy_basis, _energy_note(summary)),
+        Metric(
+            "Energy",
+            wh_text(summary.wh),
+            summary.energy_basis or UNKNOWN_TEXT,
+            _energy_note(summary),
+        ),
         Metric("Emissions (CO₂e)", gco2e_text(summary.gco2e), "modelled", _carbon_note(summary)),
-        _deadline_tile(run),
+        Metric(*pace, "measured", f"deadline {due}"),
         Metric(
             "Interruptions",
             str(summary.interruptions),
             "measured",
-            f"{pluralize(summary.nodes_launched, 'node')} launched, "
-            f"{pluralize(summary.pool_switches, 'move')} to other pools",
+            f"{pluralize(summary.nodes_launched, 'node')} launched, {moves} to other pools",
         ),
         Metric(
             "Work lost",
             work_text(summary.lost_units, summary.unit),
             "measured",
-            _lost_note(summary),
+            f"{_lost_share(summary, '', '; ')}{pluralize(summary.checkpoints, 'checkpoint')} saved",
         ),
     )
 
 
 def _spent_note(run: RunView) -> str:
-    summary, expected = run.summary, expected_totals(run)
-    planned = f"; {usd_text(expected[0][1])} expected at the first decision" if expected else ""
-    return f"{_saved_note(summary)}{planned}"
-
-
-def _saved_note(summary: JobSummary) -> str:
-    spot = summary.spot_usd_micros / summary.usd_micros if summary.usd_micros else None
-    where = "" if spot is None else f"; {whole_percent_text(spot)} of it on spot"
-    if summary.saved_usd_share is None:
-        return f"no on-demand baseline known{where}"
-    return (
-        f"{relative_to_baseline(summary.saved_usd_share)} on-demand {summary.baseline_basis}{where}"
-    )
+    summary, expected = run.summary, run.expected_totals()
+    note = "no on-demand baseline known"
+    if summary.saved_usd_share is not None:
+        note = f"{relative_to_baseline(summary.saved_usd_share)} on-demand {summary.baseline_basis}"
+    if summary.usd_micros:
+        spot = whole_percent_text(summary.spot_usd_micros / summary.usd_micros)
+        note += f"; {spot} of it on spot"
+    if expected:
+        note += f"; {usd_text(expected[0][1])} expected at the first decision"
+    return note
 
 
 def _energy_note(summary: JobSummary) -> str:
@@ -210,144 +390,3 @@ def _carbon_note(summary: JobSummary) -> str:
         f"market-based: {gco2e_text(summary.market_based_gco2e)}; "
         f"embodied, apart: {gco2e_text(summary.embodied_gco2e)}"
     )
-
-
-def _deadline_tile(run: RunView) -> Metric:
-    summary = run.summary
-    if summary.finished_at is not None:
-        took = (summary.finished_at - run.begun_at).total_seconds()
-        return Metric("Took", seconds_text(took), "measured", f"deadline {_short(summary, run)}")
-    return Metric(
-        "Done",
-        whole_percent_text(summary.done_share),
-        "measured",
-        f"deadline {_short(summary, run)}",
-    )
-
-
-def _short(summary: JobSummary, run: RunView) -> str:
-    if summary.deadline_at is None:
-        return _deadline(summary)
-    allowed = (summary.deadline_at - run.begun_at).total_seconds()
-    return f"after {seconds_text(allowed)}, at {minute_text(summary.deadline_at)}"
-
-
-def _lost_note(summary: JobSummary) -> str:
-    saves = f"{pluralize(summary.checkpoints, 'checkpoint')} saved"
-    if not summary.work_units:
-        return saves
-    return f"{percent_text(summary.lost_units / summary.work_units)} of the job; {saves}"
-
-
-DECISION_COLUMNS = (
-    Column("decision", "Decision"),
-    Column("hour", "Hour", "{:.2f}".format, right=True),
-    Column("choice", "Choice", choice_lines),
-    Column("reason", "Reason", pools_text, unknown=""),
-    Column("usd", "$ to the end", usd_text, right=True),
-    Column("instead", "Instead", pools_text),
-    Column("slack_s", "Slack", seconds_text, right=True),
-    Column("rule", "Rule", unknown=""),
-)
-MAX_ROWS = 200
-MAX_ALTERNATIVES = 3
-
-
-def decision_table(made: Sequence[DecisionMade], begun_at: datetime, title: str) -> Table:
-    """The first MAX_ROWS decisions, each with the cheapest other choices, or its reason."""
-    more = "" if len(made) <= MAX_ROWS else f" (the first {MAX_ROWS} of {len(made)})"
-    rows = [_decision_row(event, begun_at) for event in made[:MAX_ROWS]]
-    return Table("", f"{title}{more}", DECISION_COLUMNS, rows)
-
-
-def _decision_row(event: DecisionMade, begun_at: datetime) -> Row:
-    choice = choice_of(event)
-    values = {what: value for what, value, _ in event.alternatives if value is not None}
-    chosen = values.pop(choice, None)
-    instead = sorted(values.items(), key=lambda pair: pair[1])[:MAX_ALTERNATIVES]
-    return {
-        "decision": event.decision_id,
-        "reason": None if event.alternatives else event.reason,
-        "hour": (event.at - begun_at).total_seconds() / 3600,
-        "choice": choice,
-        "usd": chosen,
-        "instead": "\n".join(f"{what} {usd_text(value)}" for what, value in instead),
-        "slack_s": event.slack_s,
-        "rule": event.rule,
-    }
-
-
-def expected_totals(run: RunView) -> list[tuple[datetime, float]]:
-    """Return dollars spent by then and expected to the end, at each decision that recorded both."""
-    totals = []
-    for event in run.decisions:
-        choice = choice_of(event)
-        value = next((usd for what, usd, _ in event.alternatives if what == choice), None)
-        spent = [point.usd_micros for point in run.curves.spend if point.at <= event.at]
-        if value is not None:
-            totals.append((event.at, value + (spent[-1] if spent else 0) / 1e6))
-    return totals
-
-
-def choice_of(event: DecisionMade) -> str:
-    """Return the decision in the form of an alternative."""
-    return " + ".join(f"{nodes} × {pool}" for pool, nodes in event.targets) or "wait"
-
-
-def ledger_drift(charge: ProviderCharge, run: RunView) -> str:
-    """Both figures for the provider's nodes and the difference, in a sentence."""
-    counted_micros = sum(
-        row.usd_micros for row in run.intervals if row.pool.provider == charge.provider
-    )
-    billed_micros = to_micros(charge.usd)
-    off = counted_micros - billed_micros
-    share = f" ({off / billed_micros:+.1%})" if billed_micros else ""
-    days = f"{charge.from_at:%Y-%m-%d} up to {charge.until_at:%Y-%m-%d}"
-    return (
-        f"{charge.provider} billed {usd_micros_text(billed_micros)} for job {charge.job} "
-        f"from {days} "
-        f"({charge.source}); the ledger counts {usd_micros_text(counted_micros)}, "
-        f"{usd_micros_text(abs(off))}{share} {'more' if off >= 0 else 'less'}."
-    )
-
-
-def status_table(summary: JobSummary, output: str) -> Table:
-    """Return figures, values and their basis for people, every raw figure for programs."""
-    if output in (OutputFormat.JSON, OutputFormat.CSV):
-        return summary_table([summary])
-    return run_table(summary)
-
-
-def summary_table(summaries: Sequence[JobSummary]) -> Table:
-    """One row per job with every raw figure."""
-    names = [field.name for field in fields(JobSummary)]
-    rows: list[Row] = [{name: getattr(s, name) for name in names} for s in summaries]
-    return Table("costopt.status/1", "Jobs", tuple(Column(name, name) for name in names), rows)
-
-
-def jobs_table(summaries: Sequence[JobSummary]) -> Table:
-    """One row per job for people."""
-    columns = (
-        Column("job", "Job"),
-        Column("state", "State"),
-        Column("done_share", "Done", whole_percent_text, right=True),
-        Column("usd", "Spent", usd_text, right=True),
-        Column("kwh", "kWh", number_text, right=True),
-        Column("interruptions", "Interruptions", right=True, rank=2),
-        Column("deadline_at", "Deadline", rank=1),
-        Column("verdict", "Verdict", fold_at=60),
-    )
-    rows: list[Row] = [
-        {
-            "job": s.job,
-            "state": s.state.value,
-            "done_share": s.done_share,
-            "usd": s.usd,
-            "kwh": s.kwh,
-            "interruptions": s.interruptions,
-            "deadline_at": s.deadline_at,
-            "verdict": deadline_sentence(s),
-        }
-        for s in summaries
-    ]
-    return Table("costopt.status/1", "Jobs", columns, rows)

@@ -1,12 +1,35 @@
-"""The limits of a plan as a table."""
+"""A limit: its value, and what remains of it under a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.plan import SLACK_TOLERANCE, Constraint
-from costopt.formatting import number_text, pools_text, usd_text
+from costopt.formatting import number_text, pools_text, seconds_text, usd_text
 from costopt.render.table import Column, Table
+
+NO_LIMIT = "no limit"
+
+
+def limit_text(spec: LimitSpec, value: object) -> str:
+    """Return a limit's value in its unit; None and an empty list mean no limit."""
+    if value is None or value == ():
+        return NO_LIMIT
+    if isinstance(value, tuple):
+        return ", ".join(str(each) for each in value)
+    if isinstance(value, bool):
+        return "allowed" if value else "not allowed"
+    assert isinstance(value, (int, float))
+    match spec.unit:
+        case LimitUnit.USD:
+            return usd_text(value)
+        case LimitUnit.SECONDS:
+            return seconds_text(value)
+        case LimitUnit.SHARE:
+            return f"{value:.0%}"
+    return f"{value:,g}"
+
 
 _LIMIT_COLUMNS = (
     Column("name", "Limit", pools_text),

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from costopt.daemon.pages.guards import limits_grid
+from costopt.daemon.pages.guards import limits_block
 from costopt.domain.control import Submission
 from costopt.domain.events import GuardTripped
 from costopt.domain.job import Progress, Resources
@@ -95,7 +95,7 @@ def files() -> dict[str, Any]:
     policy = load_policy_text(POLICY)
     known = policy_schema()["$defs"]["LimitsSection"]["properties"]
     submission = Submission("a", "t", 0, JOB, POLICY, "/srv", optimizer.NOW, "me")
-    table = limits_grid(submission).table
+    table = limits_block(submission).table
     offers = [optimizer.offer(pool, 1.0) for pool in (engine.SPOT_A, engine.SPOT_B)]
     usable, rejections = screen_offers(offers, policy, optimizer.NOW + timedelta(minutes=1))
     tighter = policy.limits.tightened(limits(max_gpus=2))

@@ -5,35 +5,30 @@ A job's own page shows the guards of its policy and its budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence
+from functools import partial
 
 from costopt.daemon.admission import load_submission
 from costopt.daemon.lists import is_over
-from costopt.daemon.pages.layout import PageRequest, clock, take_first
+from costopt.daemon.pages.layout import PageRequest
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
-from costopt.daemon.shared_state import FleetView, Health
+from costopt.daemon.shared_state import FleetView, Health, JobStatus
 from costopt.domain.account import Tenant
 from costopt.domain.control import Mode, Submission
 from costopt.domain.errors import failure_message
-from costopt.domain.job import Budget
-from costopt.domain.limits import LimitSpec, LimitUnit, Resource
-from costopt.domain.policy import LIMIT_SPECS, Limits
-from costopt.formatting import seconds_text, usd_text, whole_percent_text
-from costopt.render.page import (
-    Bar,
-    Bars,
-    Metric,
-    Page,
-    TableBlock,
-    Tiles,
-    job_cell,
-    make_columns,
-    table_block,
-)
-from costopt.render.table import Cell
+from costopt.domain.limits import Resource
+from costopt.domain.policy import LIMIT_SPECS
+from costopt.formatting import second_text, seconds_text, usd_text, whole_percent_text
+from costopt.render.page import Bar, Bars, Metric, Page, TableBlock, Tiles
+from costopt.render.table import Column, pick
+from costopt.views.audit import AUDIT_COLUMNS
+from costopt.views.job import JOB_COLUMNS
+from costopt.views.limit import NO_LIMIT, limit_text
 
 CHANGES_SHOWN = 100
+LIMIT = Column("limit", "Limit")
+RESULTS = ("ok", "failed", "missed")
 NEARLY_SPENT = 0.8
 MODES = {
     Mode.OBSERVE: "plans and records, and never acts",
@@ -55,7 +50,7 @@ def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
             budget_bars(reader),
             *(() if whole is None else (_guards(whole, fleet),)),
             _tenants(reader),
-            _held(reader),
+            held_block([s for s in reader.jobs() if not is_over(s)]),
             *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
         filter_label="" if whole is None else "Operator, action or subject",
@@ -70,7 +65,7 @@ def _tiles(fleet: FleetView, health: Health) -> Tiles:
             Metric(
                 "Launches", "allowed" if halt is None else "halted", "",
                 "no halt" if halt is None
-                else f"{halt.who} at {clock(halt.at)}: {halt.reason}",
+                else f"{halt.who} at {second_text(halt.at)}: {halt.reason}",
             ),
             Metric(
                 "Last tick",
@@ -94,7 +89,7 @@ def budget_bars(reader: TenantReader) -> Bars:
         share = use.usd / use.limit_usd if use.limit_usd else 1.0
         text = f"{usd_text(use.usd)} of {usd_text(use.limit_usd)} ({whole_percent_text(share)})"
         if use.spent_at is not None:
-            text += f"; at the present rate spent by {clock(use.spent_at)}"
+            text += f"; at the present rate spent by {second_text(use.spent_at)}"
         tone = "bad" if share >= 1 else "note" if share >= NEARLY_SPENT else "plain"
         bars.append(Bar(f"{use.holder}, {use.label}", text, share, tone))
     return Bars(
@@ -109,150 +104,90 @@ def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
         Resource.USD_PER_HOUR: usd_text(fleet.usd_per_hour),
         Resource.NODES: str(len(fleet.nodes)),
     }
-    rows = (
-        (spec.label, limit_text(spec, getattr(guards, spec.field)), _effect(spec, now))
-        for spec in LIMIT_SPECS.values()
-        if hasattr(guards, spec.field)
+    rows = []
+    for spec in LIMIT_SPECS.values():
+        if hasattr(guards, spec.field):
+            effect = "stops the jobs" if spec.is_budget else "stops launches"
+            if spec.resource in now:
+                effect += f"; now {now[spec.resource]}"
+            value = limit_text(spec, getattr(guards, spec.field))
+            rows.append({"limit": spec.label, "value": value, "effect": effect})
+    columns = (LIMIT, Column("value", "Value", right=True), Column("effect", "Effect"))
+    return TableBlock(
+        "guards", "Account limits", columns, rows, "Each job's policy sets further limits."
     )
-    return table_block(
-        "guards",
-        "Account limits",
-        make_columns("limit", "#value", "effect"),
-        tuple(tuple(Cell(text) for text in row) for row in rows),
-        lead="Each job's policy sets further limits.",
-    )
-
-
-def _effect(spec: LimitSpec, now: Mapping[Resource, str]) -> str:
-    """Return what the guard does, and what counts against it ``now``."""
-    effect = "stops the jobs" if spec.is_budget else "stops launches"
-    used = None if spec.resource is None else now.get(spec.resource)
-    return effect if used is None else f"{effect}; now {used}"
 
 
 def _tenants(reader: TenantReader) -> TableBlock:
     limits = [s for s in LIMIT_SPECS.values() if s.field in Tenant.__dataclass_fields__]
-    return table_block(
-        "tenants",
-        "Tenant limits",
-        make_columns("tenant", "#weight", *(f"#{spec.label}" for spec in limits)),
-        tuple(
-            (
-                Cell(tenant.name),
-                Cell(f"{tenant.weight:g}"),
-                *(Cell(limit_text(spec, getattr(tenant, spec.field))) for spec in limits),
-            )
-            for tenant in reader.tenants()
+    columns = (
+        Column("name", "Tenant"),
+        Column("weight", "Weight", "{:g}".format, right=True),
+        *(
+            Column(spec.field, spec.label, partial(limit_text, spec), right=True, unknown=NO_LIMIT)
+            for spec in limits
         ),
-        empty="A tenant that the account does not name has weight 1 and no limit of its own.",
     )
+    empty = "A tenant that the account does not name has weight 1 and no limit of its own."
+    return TableBlock("tenants", "Tenant limits", columns, reader.tenants(), empty=empty)
 
 
-def _held(reader: TenantReader) -> TableBlock:
-    held = (s for s in reader.jobs() if s.blocked_by and not is_over(s))
-    rows, left_out = take_first(held, CHANGES_SHOWN)
-    return table_block(
-        "held",
-        "Blocked jobs",
-        make_columns("job", "reason"),
-        tuple((job_cell(s.submission.name), Cell(s.blocked_by)) for s in rows),
-        empty="No job is blocked.",
-        left_out=left_out,
-    )
+def held_block(statuses: Sequence[JobStatus]) -> TableBlock:
+    """Return the table of those of the jobs that get no nodes now."""
+    held = [status for status in statuses if status.blocked_by]
+    columns = pick(JOB_COLUMNS, "job blocked_by")
+    lead, empty = "Jobs that get no nodes now.", "No job is blocked."
+    return TableBlock("held", "Blocked jobs", columns, held, lead, empty)
 
 
 def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
-    matching = [
-        c for _, c in service.registry.changes() if asked.wants(c.who, c.what, c.subject, c.detail)
-    ]
-    rows, left_out = take_first(reversed(matching), CHANGES_SHOWN)
-    return table_block(
-        "changes",
-        "Operator actions",
-        make_columns("time", "operator", "action", "subject", "detail"),
-        tuple(
-            (
-                Cell(clock(c.at)),
-                Cell(c.who),
-                Cell(c.what),
-                Cell(c.subject or "the daemon"),
-                Cell(c.detail or "—"),
-            )
-            for c in rows
-        ),
-        lead="Newest first.",
-        empty="No operator actions yet.",
-        left_out=left_out,
-    )
+    changes = [change for _, change in service.registry.changes()]
+    every = [c for c in changes if asked.wants(c.who, c.what, c.subject, c.detail)]
+    return TableBlock(
+        "changes", "Operator actions", AUDIT_COLUMNS, every[::-1], "Newest first.",
+        "No operator actions yet.", CHANGES_SHOWN,
+    )  # fmt: skip
 
 
 def _tasks(service: DaemonService) -> TableBlock:
     runs = service.board.task_runs()
-    results = ("ok", "failed", "missed")
-    return table_block(
-        "tasks",
-        "Tasks since this daemon started",
-        make_columns("task", "#ok", "#failed", "#missed"),
-        tuple(
-            (
-                Cell(task),
-                *(
-                    Cell(str(runs.get((task, r), 0)), tone=_run_tone(r, runs.get((task, r), 0)))
-                    for r in results
-                ),
-            )
-            for task in sorted({task for task, _ in runs})
-        ),
-        empty="No task ran yet.",
+    columns = (
+        Column("task", "Task"),
+        Column("ok", "OK", right=True),
+        Column("failed", "Failed", right=True, tone=lambda row: "bad" if row["failed"] else ""),
+        Column("missed", "Missed", right=True),
     )
+    rows = [
+        {"task": task, **{result: runs.get((task, result), 0) for result in RESULTS}}
+        for task in sorted({task for task, _ in runs})
+    ]
+    title = "Tasks since this daemon started"
+    return TableBlock("tasks", title, columns, rows, empty="No task ran yet.")
 
 
-def _run_tone(result: str, number: int) -> str:
-    return "bad" if result == "failed" and number else "plain"
-
-
-NO_LIMIT = "no limit"
-
-
-def limits_grid(submission: Submission) -> TableBlock:
+def limits_block(submission: Submission) -> TableBlock:
     """Return a job's guards, or a note that this version of costopt cannot read the job."""
+    columns = (
+        LIMIT,
+        Column("policy", "Policy", right=True, unknown=""),
+        Column("budget", "Job budget", right=True, unknown=""),
+    )
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
         known = load_submission(submission)
     except Exception as error:  # noqa: BLE001 - whatever one job's file causes is shown in its place
-        return _grid((), "", failure_message(error))
-    return _grid(_rows(known.policy.limits, known.job.budget), lead, "")
-
-
-def limit_text(spec: LimitSpec, value: object) -> str:
-    """Return a limit's value in its unit; None and an empty list mean no limit."""
-    if value is None or value == ():
-        return NO_LIMIT
-    if isinstance(value, tuple):
-        return ", ".join(str(each) for each in value)
-    if isinstance(value, bool):
-        return "allowed" if value else "not allowed"
-    assert isinstance(value, (int, float))
-    match spec.unit:
-        case LimitUnit.USD:
-            return usd_text(value)
-        case LimitUnit.SECONDS:
-            return seconds_text(value)
-        case LimitUnit.SHARE:
-            return f"{value:.0%}"
-    return f"{value:,g}"
-
-
-def _grid(rows: Iterable[tuple[str, str, str]], lead: str, empty: str) -> TableBlock:
-    cells = tuple(tuple(Cell(text) for text in row) for row in rows)
-    heads = make_columns("limit", "#policy", "#job budget")
-    return table_block("limits", "Limits", heads, cells, lead, empty)
-
-
-def _rows(limits: Limits, own: Budget) -> Iterator[tuple[str, str, str]]:
-    for spec in LIMIT_SPECS.values():
-        text = limit_text(spec, getattr(limits, spec.field))
-        budget = limit_text(spec, getattr(own, spec.field)) if hasattr(own, spec.field) else ""
-        yield spec.label, text, budget
+        return TableBlock("limits", "Limits", columns, (), lead, failure_message(error))
+    limits, own = known.policy.limits, known.job.budget
+    rows = [
+        {
+            "limit": spec.label,
+            "policy": limit_text(spec, getattr(limits, spec.field)),
+            "budget": limit_text(spec, getattr(own, spec.field))
+            if hasattr(own, spec.field)
+            else None,
+        }
+        for spec in LIMIT_SPECS.values()
+    ]
     kwh = NO_LIMIT if own.max_kwh is None else f"{own.max_kwh:,g}"
-    yield "kilowatt-hours in total", "", kwh
+    rows.append({"limit": "kilowatt-hours in total", "budget": kwh})
+    return TableBlock("limits", "Limits", columns, rows, lead)

@@ -7,7 +7,7 @@ charts of a job are drawn once per tick, however many readers there are.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -20,26 +20,20 @@ from urllib.parse import urlencode
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
 import costopt
-from costopt.daemon.lists import ENDED
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import Health, JobStatus
-from costopt.domain.control import DesiredState, Halt, Mode, ProposalState
-from costopt.domain.events import DecisionMade
-from costopt.domain.market import Pool
-from costopt.formatting import UNKNOWN_TEXT, second_text, seconds_text
+from costopt.domain.control import Halt, Mode, ProposalState
+from costopt.formatting import second_text
 from costopt.ledger.run_view import RunView
-from costopt.ledger.summary import JobState
 from costopt.render.html import template_environment
 from costopt.render.page import Page, Plot
 from costopt.render.reports.run_charts import (
     energy_plot,
-    pool_label,
     progress_plot,
     spend_plot,
     timeline,
 )
-from costopt.render.table import Cell
 
 REFRESH_S = 30
 REFRESH = "refresh"
@@ -245,52 +239,7 @@ def _plots(run: RunView) -> tuple[Plot, ...]:
     return tuple(plots)
 
 
-def pool_text(pool: str) -> str:
-    """Return a pool in words; unchanged if it is not a pool's name."""
-    try:
-        return pool_label(Pool.parse(pool))
-    except ValueError:
-        return pool
-
-
-def clock(at: datetime | None) -> str:
-    """Return an instant to the second; "" if there is none."""
-    return "" if at is None else second_text(at)
-
-
-def age_text(at: datetime, now: datetime) -> str:
-    """Return how long ago something was."""
-    return f"{seconds_text(max(0.0, (now - at).total_seconds()))} ago"
-
-
-def decision_text(decision: DecisionMade) -> str:
-    """Return the nodes that a decision requests."""
-    return " + ".join(f"{n} × {pool}" for pool, n in decision.targets) or "wait"
-
-
-def slack_cell(slack_s: float | None) -> Cell:
-    """Return slack as a cell; negative slack is highlighted."""
-    if slack_s is None:
-        return Cell(UNKNOWN_TEXT)
-    if slack_s < 0:
-        return Cell(f"{seconds_text(-slack_s)} short", tone="bad")
-    return Cell(seconds_text(slack_s))
-
-
-def state_cell(status: JobStatus) -> Cell:
-    """Return a job's state, or its desired state if that is not to run."""
-    state, desired = status.summary.state, status.submission.desired_state
-    if state in ENDED:
-        return Cell(state.value, tone="good" if state is JobState.FINISHED else "bad")
-    if desired is not DesiredState.RUN:
-        return Cell(desired.value, tone="note")
-    if status.next_at is not None:
-        return Cell(f"next at {clock(status.next_at)}")
-    return Cell(state.value, tone="good" if state is JobState.TRAINING else "plain")
-
-
 MAX_FILTER_LENGTH = 200
-Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +259,3 @@ class PageRequest:
 def wanted_jobs(reader: TenantReader, asked: PageRequest) -> list[JobStatus]:
     """Return the reader's jobs whose name or tenant has the filter's words."""
     return [s for s in reader.jobs() if asked.wants(s.submission.name, s.submission.tenant)]
-
-
-def take_first(rows: Iterable[Row], most: int) -> tuple[tuple[Row, ...], int]:
-    """Return the first rows, and how many are left out."""
-    every = tuple(rows)
-    return every[:most], max(0, len(every) - most)

@@ -67,6 +67,15 @@ class DecisionMade(Event):
     slack_s: float | None = None
     alternatives: tuple[tuple[str, float | None, str], ...] = ()
 
+    def choice(self) -> str:
+        """Return the decision in the form of an alternative."""
+        return " + ".join(f"{nodes} × {pool}" for pool, nodes in self.targets) or "wait"
+
+    def expected_usd(self) -> float | None:
+        """Return the dollars to the end of the job that it expects; None where not recorded."""
+        choice = self.choice()
+        return next((usd for what, usd, _ in self.alternatives if what == choice), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanMade(Event):

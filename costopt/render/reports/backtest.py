@@ -39,7 +39,7 @@ from costopt.views.backtest import (
     history_note,
     undefined_note,
 )
-from costopt.views.job import decision_table
+from costopt.views.decision import decision_table
 
 _HOW = (
     (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from operator import attrgetter
+from datetime import datetime
 from pathlib import Path
 
 from costopt.domain.events import Event, JobFailed, TaskEnded
@@ -15,53 +13,31 @@ from costopt.formatting import (
     gco2e_text,
     pluralize,
     sci_text,
-    second_text,
-    seconds_text,
     usd_micros_text,
     wh_text,
 )
-from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.reports.run_charts import (
     energy_plot,
-    pool_label,
     progress_plot,
     spend_plot,
     timeline,
 )
 from costopt.render.reports.run_rates import carbon_plot, price_plot
-from costopt.render.table import Table
-from costopt.views.event import EventText, describe_event
-from costopt.views.job import deadline_sentence, decision_table, ledger_drift, run_tiles
+from costopt.render.table import Table, pick
+from costopt.views.bill import ledger_drift
+from costopt.views.decision import decision_table
+from costopt.views.event import EVENT_COLUMNS, EventText, describe_events
+from costopt.views.job import deadline_sentence, job_tiles
+from costopt.views.node import columns_until
 from costopt.views.planned import planned_table
 from costopt.views.task import tasks_table
 
 NOTABLE_SHOWN = 30
 EVENTS_SHOWN = 1000
 NODES_SHOWN = 200
-
-
-@dataclass(frozen=True, slots=True)
-class _EventLine:
-    time: str
-    what: str
-    detail: str
-    tone: str
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeLine:
-    name: str
-    pool: str
-    launched: str
-    ended: str
-    why: str
-    tone: str
-    lasted: str
-    cost: str
-    energy: str
 
 
 def write_run_report(
@@ -85,7 +61,7 @@ def write_run_report(
 
 def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
-    described = sorted(map(describe_event, run.events), key=attrgetter("at"))
+    described = describe_events(run.events)
     notable = [row for row in described if not row.routine]
     late = summary.on_time is False or summary.state is JobState.FAILED
     said = deadline_sentence(summary)
@@ -97,7 +73,7 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         verdict=f"{said[0].upper()}{said[1:]}.",
         verdict_tone="bad" if late else "good" if summary.on_time else "",
         lead=_lead(run),
-        tiles=run_tiles(run),
+        tiles=job_tiles(run),
         timeline=timeline(run),
         price=price_plot(run),
         carbon=carbon_plot(run),
@@ -107,11 +83,11 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         energy=energy_plot(run),
         progress=progress_plot(run),
         tasks=_tasks(run),
-        nodes=[_node_line(row, run) for row in run.intervals[:NODES_SHOWN]],
+        nodes=Table("", "Nodes", columns_until(run.now), run.intervals[:NODES_SHOWN]),
         nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
-        notable=[_event_line(row, run) for row in notable[:NOTABLE_SHOWN]],
-        notable_rest=[_event_line(row, run) for row in notable[NOTABLE_SHOWN:EVENTS_SHOWN]],
-        all_events=[_event_line(row, run) for row in described[:EVENTS_SHOWN]],
+        notable=_events("What changed the run", notable[:NOTABLE_SHOWN]),
+        notable_rest=_events("More of that", notable[NOTABLE_SHOWN:EVENTS_SHOWN]),
+        all_events=_events("All events in order", described[:EVENTS_SHOWN]),
         event_count=len(run.events),
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
         how=(*(("Billed", ledger_drift(charge, run)) for charge in charges), *_how(summary)),
@@ -147,30 +123,8 @@ def _lead(run: RunView) -> str:
     )
 
 
-def _event_line(row: EventText, run: RunView) -> _EventLine:
-    return _EventLine(_clock(row.at, run), row.what, row.detail, row.tone)
-
-
-def _node_line(row: NodeInterval, run: RunView) -> _NodeLine:
-    lost = row.cause is not None and row.cause.is_unplanned
-    end = row.ended_at or run.now
-    return _NodeLine(
-        name=row.node_id,
-        pool=pool_label(row.pool),
-        launched=_clock(row.launched_at, run),
-        ended="" if row.ended_at is None else _clock(row.ended_at, run),
-        why=row.outcome,
-        tone="bad" if lost else "plain",
-        lasted=seconds_text((end - row.launched_at).total_seconds()),
-        cost=usd_micros_text(row.usd_micros),
-        energy=wh_text(row.wh),
-    )
-
-
-def _clock(at: datetime, run: RunView) -> str:
-    """The time of day, with the date where the run spans more than one."""
-    one_day = run.begun_at.astimezone(UTC).date() == run.ended_at.astimezone(UTC).date()
-    return second_text(at)[11:] if one_day else second_text(at)[5:]
+def _events(title: str, rows: Sequence[EventText]) -> Table:
+    return Table("", title, pick(EVENT_COLUMNS, "at event detail"), rows)
 
 
 def _speed(summary: JobSummary) -> str:

@@ -32,7 +32,6 @@ from costopt.render.drawing import (
     value_axis,
 )
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
-from costopt.views.job import expected_totals
 
 HEIGHT_PX = 230
 
@@ -49,7 +48,7 @@ def spend_plot(run: RunView) -> ResponsiveChart:
         lambda value: f"${value:,.0f}" if value >= 10 or value == 0 else f"${value:,.2f}",
         (usd_micros_text(summary.usd_micros), usd_micros_text(summary.due_usd_micros)),
         "Cumulative dollars",
-        [(TimeAxis.of(run).place(at), usd) for at, usd in expected_totals(run)],
+        [(TimeAxis.of(run).place(at), usd) for at, usd in run.expected_totals()],
     )
 
 

@@ -16,7 +16,7 @@ from costopt.domain.errors import ForbiddenError
 from costopt.domain.fleet import ProviderCharge
 from costopt.ledger.run_view import RunView
 from costopt.ledger.sql_ledger import open_sqlite_ledger
-from costopt.views.job import ledger_drift
+from costopt.views.bill import ledger_drift
 from costopt_aws.billing import CostExplorer
 from costopt_aws.clients import Clients
 from tests.support.aws.cloud import Cloud

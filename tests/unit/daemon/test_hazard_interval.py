@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.daemon.pages.fleet import hazard_text
 from costopt.domain.estimate import Basis, Estimate
+from costopt.views.offer import hazard_text
 
 FIGURES = st.lists(st.floats(0.0, 1e4, allow_subnormal=False), min_size=3, max_size=3, unique=True)
 

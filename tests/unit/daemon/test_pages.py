@@ -20,7 +20,6 @@ from costopt.daemon.http.auth import SESSION_COOKIE, WRONG_TOKEN_DELAY_S
 from costopt.daemon.http.server import bind_listeners, serve_api
 from costopt.daemon.pages import layout
 from costopt.daemon.pages.layout import PLACES
-from costopt.daemon.pages.ledger import CostTotalsRow
 from costopt.daemon.pages.routes import safe_redirect_path
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.settings import DaemonSettings
@@ -28,10 +27,12 @@ from costopt.daemon.shared_state import BudgetUse
 from costopt.domain.account import UNLIMITED
 from costopt.domain.control import Scope
 from costopt.domain.errors import LedgerError
+from costopt.formatting import second_text
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.run_view import RunView
 from costopt.render.reports.run_charts import timeline
 from costopt.render.svg import ResponsiveChart
+from costopt.views.cost import CostSums
 from tests.support.daemon_pages import (
     FINISHED,
     HOSTILE,
@@ -357,7 +358,8 @@ def test_the_fleet_tells_what_runs_and_what_it_costs(daemon: Shown, cookie: str)
     assert page.tiles["Price"] == "$59.70/h"
     nodes = page.rows["nodes"]
     assert nodes["gce-c1"]["state"] == "running"
-    assert nodes["gce-c2"]["state"].endswith("1 min 40 s")
+    assert nodes["gce-c2"]["interrupts_at"] == second_text(NOW + timedelta(seconds=100))
+    assert nodes["gce-c1"]["interrupts_at"] == ""
     assert "i-0orphan" in page.rows["orphans"]
     alerts = page.rows["alerts"].values()
     assert [each["kind"] for each in alerts if each["job"] == RUNNING] == ["budget"]
@@ -366,8 +368,10 @@ def test_the_fleet_tells_what_runs_and_what_it_costs(daemon: Shown, cookie: str)
 def test_jobs_stand_by_their_slack_and_those_that_ended_last(daemon: Shown, cookie: str) -> None:
     page = cells_of(daemon, "/jobs", cookie)
     assert list(page.rows["open"]) == [RUNNING, STRANGE, PAUSED]
-    assert page.rows["open"][PAUSED]["state"] == "paused"
-    assert {name: row["slack"] for name, row in page.rows["ended"].items()} == {FINISHED: "on time"}
+    desired = {name: row["desired_state"] for name, row in page.rows["open"].items()}
+    assert desired == {RUNNING: "", STRANGE: "", PAUSED: "paused"}
+    assert {name: row["on_time"] for name, row in page.rows["ended"].items()} == {FINISHED: "yes"}
+    assert "slack_s" not in page.columns["ended"]
     assert set(page.rows["held"]) == {PAUSED, STRANGE}
 
 
@@ -386,7 +390,7 @@ def test_each_day_of_each_tenant_is_drawn(daemon: Shown, cookie: str, path: str)
     text = text_of(daemon, path, cookie)
     sums = cells_of(daemon, "/ledger", cookie).rows["tenants"]
     # every event of the fixture lies on the day that it shows
-    for figure in ("spent", "energy"):
+    for figure in ("usd_micros", "wh"):
         assert f"research: {sums['research'][figure]}" in text
     assert get(daemon, path, cookie).text.count('<svg class="plot"') == 4
 
@@ -492,7 +496,7 @@ def test_a_decision_tells_what_else_was_weighed_and_what_followed(
     text = text_of(daemon, f"/decisions/{RUNNING}-d9", cookie)
     assert "$71.20 $0.00" in text
     assert "$160.10 $88.90" in text
-    assert "unknown unknown" in text
+    assert "wait – –" in text
     strange = text_of(daemon, f"/decisions/{quote(STRANGE, safe='')}-d9", cookie)
     assert "Subsequent events" in strange
 
@@ -501,8 +505,8 @@ def test_the_market_tells_prices_hazards_and_ages(daemon: Shown, cookie: str) ->
     rows = list(cells_of(daemon, "/market", cookie).rows["offers"].values())
     assert [row["price"] for row in rows] == ["$19.90", "$21.40", "$24.70", "$55.04", "unknown"]
     cheapest = rows[0]
-    assert cheapest["price_age"] == "1 h 42 min"
-    assert cheapest["interruptions_per_node_hour"] == "0.05 (0.02–0.11)"
+    assert cheapest["price_age_s"] == "1 h 42 min"
+    assert cheapest["hazard"] == "0.05 (0.02–0.11)"
     assert cheapest["price_basis"].startswith("measured")
     assert rows[-1]["note"].startswith("no price")
 
@@ -521,12 +525,12 @@ def test_emissions_name_their_signal_and_do_not_mix() -> None:
     average = replace(one, gco2e=2000.0, carbon_signal="average", market_based_gco2e=100.0)
     marginal = replace(one, gco2e=3000.0, carbon_signal="marginal")
     texts = [
-        CostTotalsRow.of(jobs).emissions_text
+        CostSums.of(jobs).emissions_text
         for jobs in ([average, average], [marginal], [average, marginal], [])
     ]
     assert texts == ["4 kg", "3 kg marginal", "unknown: average and marginal", "0 g"]
-    assert CostTotalsRow.of([average, average]).market_based_gco2e == 200.0
-    assert CostTotalsRow.of([average, marginal]).market_based_gco2e is None
+    assert CostSums.of([average, average]).market_based_gco2e == 200.0
+    assert CostSums.of([average, marginal]).market_based_gco2e is None
 
 
 def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str) -> None:
@@ -535,10 +539,10 @@ def test_guards_tell_mode_limits_and_what_people_said(daemon: Shown, cookie: str
     assert page.rows["guards"]["dollars per calendar month"]["value"] == "$10,000.00"
     assert page.rows["guards"]["nodes"]["value"] == "64"
     assert page.rows["tenants"]["research"]["weight"] == "2"
-    assert page.rows["tenants"]["research"]["nodes"] == "16"
+    assert page.rows["tenants"]["research"]["max_nodes"] == "16"
     ran = {key: page.rows["tasks"]["prices aws"][key] for key in ("ok", "failed", "missed")}
     assert ran == {"ok": "0", "failed": "1", "missed": "0"}
-    actions = {(row["action"], row["subject"]) for row in page.rows["changes"].values()}
+    actions = {(row["what"], row["subject"]) for row in page.rows["changes"].values()}
     assert ("paused", PAUSED) in actions
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
-from costopt.daemon.pages.ledger import CostTotalsRow
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.events import (
     CarbonIntensityRecorded,
@@ -29,7 +28,8 @@ from costopt.ledger.job_account import JobAccount
 from costopt.ledger.job_record import JobRecord
 from costopt.ledger.run_view import RunView
 from costopt.render.reports.run_charts import energy_plot
-from costopt.views.job import run_tiles
+from costopt.views.cost import CostSums
+from costopt.views.job import job_tiles
 from tests.support.daemon_api import served
 from tests.support.engine_fixtures import (
     HOUR_S,
@@ -123,7 +123,7 @@ def test_one_node_of_unknown_power_makes_the_sums_unknown() -> None:
     run = RunView.of([r.event for r in made.all_events()], made.clock.now())
     assert run.curves.spend[-1].wh is None
     assert "unknown" in energy_plot(run).alt
-    tile = next(tile for tile in run_tiles(run) if tile.name == "Energy")
+    tile = next(tile for tile in job_tiles(run) if tile.name == "Energy")
     assert tile.value == "unknown"
 
 
@@ -197,12 +197,8 @@ def test_pages_and_metrics_leave_unknown_energy_out(tmp_path: Path) -> None:
     account.apply(replace(LAUNCHED, job="one"))
     unknown = account.summary(T0.replace(hour=3))
     counted = replace(unknown, job="two", wh=700.0, gco2e=10.0)
-    assert CostTotalsRow.of([counted]).wh == 700.0
-    assert (
-        CostTotalsRow.of([counted, unknown]).wh
-        is CostTotalsRow.of([counted, unknown]).gco2e
-        is None
-    )
+    assert CostSums.of([counted]).wh == 700.0
+    assert CostSums.of([counted, unknown]).wh is CostSums.of([counted, unknown]).gco2e is None
     with served(tmp_path, fill=False) as daemon:
         for name in ("one", "two"):
             daemon.submit(name)

@@ -32,7 +32,6 @@ from costopt.render.reports.backtest import write_backtest_report
 from costopt.render.reports.backtest_charts import coincident, curve_of_run
 from costopt.render.reports.run import write_run_report
 from costopt.render.reports.run_rates import _intensities, _prices, carbon_plot, price_plot
-from costopt.views.job import choice_of, expected_totals
 from tests.support.engine_fixtures import rules
 from tests.support.errors import has_code
 from tests.support.market_fixtures import after, training_job
@@ -142,17 +141,17 @@ def test_a_run_shows_prices_carbon_and_decisions(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_was_expected_is_shown_beside_what_was_spent(tmp_path: Path) -> None:
     weighed = tuple(
-        replace(event, alternatives=((choice_of(event), 400.0, ""), ("wait", 900.0, "")))
+        replace(event, alternatives=((event.choice(), 400.0, ""), ("wait", 900.0, "")))
         if isinstance(event, DecisionMade)
         else event
         for event in sample_events()
     )
     run = RunView.of(weighed, NOW)
-    totals = expected_totals(run)
+    totals = run.expected_totals()
     assert totals[0] == (run.decisions[0].at, 400.0)
     assert [usd for _, usd in totals] == sorted(usd for _, usd in totals)
     assert totals[-1][1] > 450
-    assert expected_totals(RunView.of(sample_events(), NOW)) == []
+    assert RunView.of(sample_events(), NOW).expected_totals() == []
     text, _ = run_page(tmp_path, weighed)
     assert "$400.00 expected at the first decision" in text
 
@@ -251,7 +250,7 @@ def test_nothing_that_others_wrote_becomes_markup(tmp_path: Path) -> None:
     assert "<script" not in text
     assert page.text.count(HOSTILE) > 20
     title = f"aws {HOSTILE.replace('/', '')} · t · spot"
-    assert page.text.count(title) == 1 + 1 + 2, "the wide timeline, prices and two nodes name it"
+    assert page.text.count(title) == 1 + 1, "the wide timeline and prices name it"
     text, page = backtest_page(tmp_path, (replace(ROW, policy=HOSTILE),))
     assert_stands_alone(text, page)
     assert "<script" not in text

@@ -13,7 +13,7 @@ from costopt.ledger.run_view import RunView
 from costopt.render.table import Table
 from costopt.views import event as event_row
 from costopt.views.backtest import BACKTEST_COLUMNS, backtest_table
-from costopt.views.job import deadline_sentence, run_table, run_tiles
+from costopt.views.job import deadline_sentence, job_table, job_tiles
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = PolicySummary(
@@ -53,7 +53,7 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 
 
 def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
-    table = run_table(folded(sample_events()).summary(finished_at()))
+    table = job_table(folded(sample_events()).summary(finished_at()))
     figures = {name.strip(): (value, basis) for name, value, basis in texts(table)}
     assert figures["state"] == ("finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")
@@ -74,10 +74,10 @@ def test_dollars_of_the_simulator_are_not_measured() -> None:
         for event in events
     )
     for given, basis in ((sample_events(), "measured"), (events, "simulated")):
-        table = run_table(folded(given).summary(finished_at()))
+        table = job_table(folded(given).summary(finished_at()))
         figures = {name.strip(): found for name, _, found in texts(table)}
         assert {figures[each] for each in ("spent", "on spot", "on demand")} == {basis}
-        assert run_tiles(RunView.of(given, finished_at()))[0].basis == basis
+        assert job_tiles(RunView.of(given, finished_at()))[0].basis == basis
 
 
 def test_the_verdict_tells_late_from_failed_from_running() -> None:
