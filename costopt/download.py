@@ -114,10 +114,10 @@ class Downloader:
         target = url
         with _deadline(self._limits.total_s) as deadline:
             for _ in range(MAX_REDIRECTS + 1):
-                with self._open(target, headers, deadline) as answer:
-                    if answer.status not in REDIRECTS:
-                        return _read(url, answer, max_bytes, etag)
-                    location = answer.headers.get("Location", "")
+                with self._open(target, headers, deadline) as response:
+                    if response.status not in REDIRECTS:
+                        return _read(url, response, max_bytes, etag)
+                    location = response.headers.get("Location", "")
                 target = _checked_redirect(target, location, allowed)
         raise DownloadError(f"{url} redirects more than {MAX_REDIRECTS} times")
 
@@ -138,8 +138,8 @@ class Downloader:
             deadline.watch(connection)  # which could not be cut while it was opened
             connection.sock.settimeout(self._limits.read_s)
             connection.request("GET", target, headers=headers)
-            with connection.getresponse() as answer:
-                yield answer
+            with connection.getresponse() as response:
+                yield response
         except (OSError, HTTPException, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             why = deadline.why or reason.lower()
@@ -208,32 +208,32 @@ def _checked_redirect(url: str, location: str, allowed: Sequence[SplitResult]) -
     return target
 
 
-def _read(url: str, answer: HTTPResponse, max_bytes: int, etag: str) -> Download | None:
-    if answer.status == HTTPStatus.NOT_MODIFIED and etag:
+def _read(url: str, response: HTTPResponse, max_bytes: int, etag: str) -> Download | None:
+    if response.status == HTTPStatus.NOT_MODIFIED and etag:
         return None
-    if answer.status != HTTPStatus.OK:
+    if response.status != HTTPStatus.OK:
         raise DownloadError(
-            f"{url} answered {answer.status} {answer.reason}",
-            status=answer.status,
-            retry_after_s=_retry_after_s(answer.headers.get("Retry-After", "")),
+            f"{url} answered {response.status} {response.reason}",
+            status=response.status,
+            retry_after_s=_retry_after_s(response.headers.get("Retry-After", "")),
         )
     return Download(
         url=url,
-        body=_body(url, answer, max_bytes),
-        etag=answer.headers.get("ETag", ""),
-        last_modified=_date(answer.headers.get("Last-Modified", "")),
+        body=_body(url, response, max_bytes),
+        etag=response.headers.get("ETag", ""),
+        last_modified=_date(response.headers.get("Last-Modified", "")),
     )
 
 
-def _body(url: str, answer: HTTPResponse, max_bytes: int) -> bytes:
+def _body(url: str, response: HTTPResponse, max_bytes: int) -> bytes:
     """Return the uncompressed body. Raise DownloadError if it is too large or incomplete."""
-    inflate = zlib.decompressobj(31) if answer.headers.get("Content-Encoding") == "gzip" else None
+    inflate = zlib.decompressobj(31) if response.headers.get("Content-Encoding") == "gzip" else None
     body = bytearray()
-    while chunk := answer.read(CHUNK_BYTES):
+    while chunk := response.read(CHUNK_BYTES):
         body += inflate.decompress(chunk, max_bytes + 1 - len(body)) if inflate else chunk
         if len(body) > max_bytes:
             raise DownloadError(f"{url} is larger than {max_bytes:,} bytes")
-    if answer.length or (inflate is not None and not inflate.eof):
+    if response.length or (inflate is not None and not inflate.eof):
         raise DownloadError(f"{url} ended early, after {len(body):,} bytes")
     return bytes(body)
 

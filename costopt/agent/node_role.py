@@ -23,7 +23,7 @@ T = TypeVar("T")
 TIMEOUT_S = 20.0
 ATTEMPTS = 4
 RETRY_DELAY_S = 1.0
-MAX_ANSWER_BYTES = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 
 
@@ -76,7 +76,7 @@ def call_aws(service: str, region: str, target: str, body: Mapping[str, object])
         )
         return urllib.request.Request(endpoint, data, headers, method="POST")  # noqa: S310
 
-    return _answer(target, request)
+    return _send(target, request)
 
 
 def call_google(service: str, path: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def call_google(service: str, path: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {google_token()}"}
         return urllib.request.Request(endpoint.rstrip("/") + path, headers=headers)  # noqa: S310
 
-    return _answer(path, request)
+    return _send(path, request)
 
 
 def google_token() -> str:
@@ -131,20 +131,20 @@ def _instance_keys() -> dict[str, str]:
 
 def _metadata(ask: Callable[[], Any]) -> str:
     try:
-        answer = ask()
+        response = ask()
     except MetadataError as error:
         raise RoleError(str(error)) from None
-    if answer.status != 200:
-        raise RoleError(f"the metadata service answered {answer.status}: has the node a role?")
-    return str(answer.text).strip()
+    if response.status != 200:
+        raise RoleError(f"the metadata service answered {response.status}: has the node a role?")
+    return str(response.text).strip()
 
 
-def _answer(what: str, request: Callable[[], urllib.request.Request]) -> dict[str, Any]:
+def _send(what: str, request: Callable[[], urllib.request.Request]) -> dict[str, Any]:
     """Ask again where the network or the role's rights are not there yet."""
     for attempt in range(ATTEMPTS):
         try:
-            with urllib.request.urlopen(request(), timeout=TIMEOUT_S) as answer:  # noqa: S310
-                found: dict[str, Any] = json.loads(answer.read(MAX_ANSWER_BYTES))
+            with urllib.request.urlopen(request(), timeout=TIMEOUT_S) as response:  # noqa: S310
+                found: dict[str, Any] = json.loads(response.read(MAX_RESPONSE_BYTES))
                 return found
         except urllib.error.HTTPError as error:
             refused = _refusal(what, error)
@@ -160,7 +160,7 @@ def _answer(what: str, request: Callable[[], urllib.request.Request]) -> dict[st
 def _refusal(what: str, error: urllib.error.HTTPError) -> RoleError:
     """Return what AWS ({"__type", "message"}) or Google ({"error": {"status", …}}) says."""
     try:
-        said = json.loads(error.read(MAX_ANSWER_BYTES))
+        said = json.loads(error.read(MAX_RESPONSE_BYTES))
         said = said.get("error", said)
         code = str(said.get("__type") or said.get("status") or error.code).rpartition("#")[2]
         text = str(said.get("message") or said.get("Message") or error.reason)

@@ -91,10 +91,12 @@ class SecretReader:
 def _aws_value(name: str) -> bytes:
     """https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html"""
     region = name.split(":")[3] if name.startswith("arn:") else os.environ.get("AWS_REGION", "")
-    answer = call_aws("secretsmanager", region, "secretsmanager.GetSecretValue", {"SecretId": name})
-    if answer.get("SecretString") is not None:
-        return str(answer["SecretString"]).encode()
-    return base64.b64decode(str(answer["SecretBinary"]))
+    response = call_aws(
+        "secretsmanager", region, "secretsmanager.GetSecretValue", {"SecretId": name}
+    )
+    if response.get("SecretString") is not None:
+        return str(response["SecretString"]).encode()
+    return base64.b64decode(str(response["SecretBinary"]))
 
 
 def _google_value(name: str) -> bytes:
@@ -103,5 +105,5 @@ def _google_value(name: str) -> bytes:
         name = f"projects/{google_project()}/secrets/{name}"
     if "/versions/" not in name:
         name += "/versions/latest"
-    answer = call_google("secretmanager", f"/v1/{name}:access")
-    return base64.b64decode(str(answer["payload"]["data"]))
+    response = call_google("secretmanager", f"/v1/{name}:access")
+    return base64.b64decode(str(response["payload"]["data"]))

@@ -109,18 +109,18 @@ class CheckpointWriter:
     def handle(self, message: dict[str, Any], descriptor: int | None) -> None:
         """Handle one message. Errors are sent as the answer, never raised."""
         try:
-            answer = self._answer(message, descriptor)
+            response = self._handle(message, descriptor)
         except Exception as error:  # noqa: BLE001 - whatever it is, the trainer must hear of it
             if not isinstance(error, CostoptError):
                 reason = f"{type(error).__name__}: {error}"
                 error = CheckpointError(f"the checkpoint writer failed: {reason}")
             said = {"message": error.message, "hint": error.hint, "code": error.code}
-            answer = {"failed": message.get("ticket"), **said}
-        if answer is not None:
+            response = {"failed": message.get("ticket"), **said}
+        if response is not None:
             with suppress(OSError):  # the trainer is gone
-                self.channel.send(answer)
+                self.channel.send(response)
 
-    def _answer(self, message: dict[str, Any], descriptor: int | None) -> dict[str, Any] | None:
+    def _handle(self, message: dict[str, Any], descriptor: int | None) -> dict[str, Any] | None:
         match message.pop("op"):
             case "open":
                 self._open(message)

@@ -46,9 +46,9 @@ def fetch_dstack(
     Raise PriceListError, DownloadError.
     """
     url = f"{BASE_URL}/{provider}/version"
-    answer = downloader.get([url], MAX_VERSION_BYTES)
-    assert answer is not None
-    version = answer.body.decode("ascii", "replace").strip()
+    response = downloader.get([url], MAX_VERSION_BYTES)
+    assert response is not None
+    version = response.body.decode("ascii", "replace").strip()
     if not VERSION.fullmatch(version):
         raise PriceListError(f"{url} is not a version: {version[:40]!r}")
     if before is not None and before.version == version:

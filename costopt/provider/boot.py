@@ -119,8 +119,8 @@ def get_with_retry(request: Callable[[], urllib.request.Request]) -> bytes:
     """The answer; asked again where the network or the node's rights are not there yet."""
     for attempt in range(MAX_ATTEMPTS):
         try:
-            with urllib.request.urlopen(request(), timeout=60) as answer:
-                return bytes(answer.read())
+            with urllib.request.urlopen(request(), timeout=60) as response:
+                return bytes(response.read())
         except OSError as error:
             code = getattr(error, "code", None)
             said = f"{error} {error.read(300)!r}" if hasattr(error, "read") else str(error)

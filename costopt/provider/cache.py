@@ -23,7 +23,7 @@ class _Entry(Generic[V]):
     """What is known for one key, and since when it cannot be asked."""
 
     lock: Lock = field(default_factory=Lock)
-    answer: V | None = None
+    value: V | None = None
     asked_at: datetime | None = None
     error: ProviderError | None = None
     failures: int = 0
@@ -50,8 +50,8 @@ class TtlCache(Generic[K, V]):
             entry = self._entries.setdefault(key, _Entry())
         with entry.lock:
             if entry.asked_at is not None and now - entry.asked_at < self._ttl:
-                assert entry.answer is not None
-                return entry.answer
+                assert entry.value is not None
+                return entry.value
             if entry.quiet_until is None or now >= entry.quiet_until:
                 self._ask(entry, now, ask)
             return self._store(entry, now)
@@ -63,7 +63,7 @@ class TtlCache(Generic[K, V]):
 
     def _ask(self, entry: _Entry[V], now: datetime, ask: Callable[[], V]) -> None:
         try:
-            entry.answer = ask()
+            entry.value = ask()
         except ProviderError as error:
             pause_s = min(INITIAL_BACKOFF_S * 2**entry.failures, MAX_BACKOFF_S)
             entry.error, entry.quiet_until = error, now + timedelta(seconds=pause_s)
@@ -73,8 +73,8 @@ class TtlCache(Generic[K, V]):
 
     def _store(self, entry: _Entry[V], now: datetime) -> V:
         if entry.asked_at is not None and now - entry.asked_at < max(self._ttl, self._usable):
-            assert entry.answer is not None
-            return entry.answer
+            assert entry.value is not None
+            return entry.value
         assert entry.error is not None
         raise entry.error
 
@@ -87,24 +87,24 @@ def fan_out(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderErr
     """The answer for each key, in the order of ``keys``; one that fails stops no other."""
     asked = tuple(dict.fromkeys(keys))
     if len(asked) <= 1:
-        return {key: _answer(ask, key) for key in asked}
+        return {key: _ask_one(ask, key) for key in asked}
     with ThreadPoolExecutor(min(MAX_CONCURRENCY, len(asked)), thread_name_prefix="cloud") as pool:
-        return dict(zip(asked, pool.map(lambda key: _answer(ask, key), asked), strict=True))
+        return dict(zip(asked, pool.map(lambda key: _ask_one(ask, key), asked), strict=True))
 
 
 def fan_out_or_raise(keys: Iterable[K], ask: Callable[[K], V]) -> dict[K, V | ProviderError]:
     """As ``fan_out``. Raises the first ProviderError where no key has an answer."""
-    answers = fan_out(keys, ask)
-    raise_if_none(*split_answers(answers))
-    return answers
+    results = fan_out(keys, ask)
+    raise_if_none(*split_answers(results))
+    return results
 
 
 def split_answers(
-    answers: Mapping[K, V | ProviderError],
+    results: Mapping[K, V | ProviderError],
 ) -> tuple[dict[K, V], dict[K, ProviderError]]:
     """The answers, and what went wrong with the others, by key."""
-    errors = {key: each for key, each in answers.items() if isinstance(each, ProviderError)}
-    known = {key: each for key, each in answers.items() if not isinstance(each, ProviderError)}
+    errors = {key: each for key, each in results.items() if isinstance(each, ProviderError)}
+    known = {key: each for key, each in results.items() if not isinstance(each, ProviderError)}
     return known, errors
 
 
@@ -114,7 +114,7 @@ def raise_if_none(known: Mapping[K, V], errors: Mapping[K, ProviderError]) -> No
         raise next(iter(errors.values()))
 
 
-def _answer(ask: Callable[[K], V], key: K) -> V | ProviderError:
+def _ask_one(ask: Callable[[K], V], key: K) -> V | ProviderError:
     try:
         return ask(key)
     except ProviderError as error:

@@ -41,10 +41,10 @@ class IsolatedProvider(ProviderWrapper):
     defect the outcome is as unknown as after no answer.
     """
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
+    def _call(self, method: str, call: Callable[[], T]) -> T:
         items = ITEMS.get(method)
         try:
-            found = answer()
+            found = call()
             return found if items is None else cast("T", _sequence(cast("Any", found), items))
         except ProviderError:
             raise
@@ -52,8 +52,8 @@ class IsolatedProvider(ProviderWrapper):
             raise _failure("+".join(sorted(self.names)), method, error) from error
 
 
-def _sequence(answer: Iterable[Any], items: type) -> tuple[Any, ...]:
-    found = tuple(answer)
+def _sequence(values: Iterable[Any], items: type) -> tuple[Any, ...]:
+    found = tuple(values)
     for item in found:
         if not isinstance(item, items):
             raise TypeError(f"expected {items.__name__}, got {type(item).__name__}")

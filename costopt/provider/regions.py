@@ -40,14 +40,14 @@ class OfferScope:
         Of a region that does not answer they have no price, and report why. Raise ProviderError if
         no region answers.
         """
-        answers = fan_out_or_raise(self.regions, ask)
+        results = fan_out_or_raise(self.regions, ask)
         return tuple(
             offer
-            for region, answer in answers.items()
+            for region, response in results.items()
             for offer in (
-                self._unknown(region, self.instance_types or ("*",), answer.message)
-                if isinstance(answer, ProviderError)
-                else answer
+                self._unknown(region, self.instance_types or ("*",), response.message)
+                if isinstance(response, ProviderError)
+                else response
             )
         )
 

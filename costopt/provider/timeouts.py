@@ -70,15 +70,15 @@ class TimeoutProvider(ProviderWrapper):
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._raw.close()
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
+    def _call(self, method: str, call: Callable[[], T]) -> T:
         if method in UNTIMED:
-            return answer()
+            return call()
         if self._late is not None:
             late, waiting = self._late
             if not waiting.done():
                 raise ProviderUnavailableError(f"{self._label} has not yet answered to {late}")
             self._late = None
-        future = self._thread.submit(answer)
+        future = self._thread.submit(call)
         try:
             return future.result(self._answer_s)
         except NoAnswerYet:

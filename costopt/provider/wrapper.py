@@ -39,13 +39,13 @@ class ProviderWrapper(Provider):
         self._capabilities = frozenset(raw.capabilities())
 
     @abstractmethod
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
-        """Return what ``answer``, the call of the wrapped method, returns. Raises ProviderError."""
+    def _call(self, method: str, call: Callable[[], T]) -> T:
+        """Return what ``call``, that of the wrapped method, returns. Raises ProviderError."""
 
-    def _optional(self, method: str, answer: Callable[[], T]) -> T:
+    def _optional(self, method: str, call: Callable[[], T]) -> T:
         if CAPABILITY_OF[method] not in self.capabilities():
             self._refuse(method)
-        return self._call(method, answer)
+        return self._call(method, call)
 
     @property
     def names(self) -> frozenset[str]:

@@ -324,39 +324,41 @@ class SaveQueue:
             self._end_all(CheckpointError("the process that writes checkpoints is not running"))
             return
         try:
-            for answer in self._writer.replies(wait=wait):
-                self._take(answer)
+            for response in self._writer.replies(wait=wait):
+                self._take(response)
         except CheckpointError as error:
             self.wait_for_copy()
             self._writer = None
             self._end_all(error)
 
-    def _take(self, answer: dict[str, Any]) -> None:
-        if "claimed" in answer:
+    def _take(self, response: dict[str, Any]) -> None:
+        if "claimed" in response:
             self._claimed = True
-        elif "kept" in answer:
-            ticket = answer.pop("kept")
-            self._kept.append((ticket, Replica(**{**answer, "tier": Tier(answer["tier"])})))
-        elif "saved" in answer:
+        elif "kept" in response:
+            ticket = response.pop("kept")
+            self._kept.append((ticket, Replica(**{**response, "tier": Tier(response["tier"])})))
+        elif "saved" in response:
             self._claimed = True
-            self._parent = answer["name"]
-            self._end(answer["saved"], self._saved(answer))
+            self._parent = response["name"]
+            self._end(response["saved"], self._saved(response))
         else:
-            error = CheckpointError(answer["message"], hint=answer["hint"], code=answer["code"])
-            ticket = answer["failed"]
+            error = CheckpointError(
+                response["message"], hint=response["hint"], code=response["code"]
+            )
+            ticket = response["failed"]
             if ticket in self._pending:
                 self._end(ticket, FailedSave(self._pending[ticket].step, error))
             elif ticket is not None:
                 self._refused_claims[ticket] = error
 
-    def _saved(self, answer: dict[str, Any]) -> SavedCheckpoint:
+    def _saved(self, response: dict[str, Any]) -> SavedCheckpoint:
         return SavedCheckpoint(
-            name=answer["name"],
-            units=float(self._pending[answer["saved"]].step),
-            uri=self._place.path(answer["name"]),
-            at=answer["at"],
-            size_bytes=answer["size_bytes"],
-            save_s=answer["save_s"],
+            name=response["name"],
+            units=float(self._pending[response["saved"]].step),
+            uri=self._place.path(response["name"]),
+            at=response["at"],
+            size_bytes=response["size_bytes"],
+            save_s=response["save_s"],
         )
 
     def _end(self, ticket: int, outcome: SaveOutcome) -> None:

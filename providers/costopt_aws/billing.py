@@ -143,9 +143,9 @@ class CostExplorer:
         days: list[Mapping[str, Any]] = []
         while True:
             with map_errors("ce:GetCostAndUsage", f"cost of job {job}"):
-                answer = client.get_cost_and_usage(**asked)
-                days += answer["ResultsByTime"]
-            token = answer.get("NextPageToken")
+                response = client.get_cost_and_usage(**asked)
+                days += response["ResultsByTime"]
+            token = response.get("NextPageToken")
             if not token:
                 return days
             asked["NextPageToken"] = token

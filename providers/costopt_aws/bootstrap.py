@@ -216,8 +216,8 @@ LEGACY_LOCATIONS = {None: ANY_REGION, "": ANY_REGION, "EU": "eu-west-1"}
 def bucket_region(clients: Clients, bucket: str) -> str:
     """Return the region of a bucket. Raise BadRequestError if it does not exist, ForbiddenError."""
     with map_errors("s3:GetBucketLocation", f"bucket {bucket}"):
-        answer = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
-    location = answer.get("LocationConstraint")
+        response = clients.reading("s3", ANY_REGION).get_bucket_location(Bucket=bucket)
+    location = response.get("LocationConstraint")
     return str(LEGACY_LOCATIONS.get(location, location))
 
 

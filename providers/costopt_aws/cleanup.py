@@ -54,9 +54,9 @@ class InstanceTerminator:
             )
 
     def _terminate_anywhere(self, node_id: str) -> None:
-        answers = fan_out(self._regions, lambda region: self._terminate(region, node_id))
-        failed = [result for result in answers.values() if isinstance(result, ProviderError)]
-        if failed and True not in answers.values():
+        results = fan_out(self._regions, lambda region: self._terminate(region, node_id))
+        failed = [result for result in results.values() if isinstance(result, ProviderError)]
+        if failed and True not in results.values():
             raise failed[0]
 
     def _terminate(self, region: str, node_id: str) -> bool:
@@ -100,8 +100,8 @@ class OrphanedResources:
 
     def list_all(self, owner: str) -> tuple[OrphanedResource, ...]:
         """Return those of all regions that answer. Raise ProviderError if none does."""
-        answers = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
-        known, self.silent = split_answers(answers)
+        results = fan_out(self._regions, lambda region: tuple(self._of_region(region, owner)))
+        known, self.silent = split_answers(results)
         raise_if_none(known, self.silent)
         return tuple(orphan for found in known.values() for orphan in found)
 
@@ -125,8 +125,10 @@ class OrphanedResources:
             name = item["LaunchTemplateName"]
             yield _orphan(TEMPLATE, name, region, item, item["CreateTime"])
         with map_errors("ec2:DescribePlacementGroups", region):
-            answer = self._clients.reading("ec2", region).describe_placement_groups(Filters=[owned])
-            groups = answer["PlacementGroups"]
+            response = self._clients.reading("ec2", region).describe_placement_groups(
+                Filters=[owned]
+            )
+            groups = response["PlacementGroups"]
         for item in groups:
             yield _orphan(GROUP, item["GroupName"], region, item, None)
         for item in self._listing.items(region, [owned, _filter("instance-state-name", "stopped")]):

@@ -141,8 +141,8 @@ def open_url(url: str) -> Iterator[HTTPResponse]:
         raise BadRequestError(f"{url!r} is not a web address", hint="it begins with https://")
     request = Request(url, headers={"User-Agent": "costopt"})  # noqa: S310 - checked above
     try:
-        with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            yield cast("HTTPResponse", answer)
+        with urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+            yield cast("HTTPResponse", response)
     except HTTPError as error:
         error.close()
         raise ProviderUnavailableError(f"{url} answered {error.code} {error.reason}") from error

@@ -94,8 +94,8 @@ class Doctor:
     def _region(self, region: str, now: datetime, name: str) -> Check:
         Regions(self._clients).check(region, now, self._options.regions)
         with map_errors("ec2:DescribeAvailabilityZones", region):
-            answer = self._clients.reading("ec2", region).describe_availability_zones()
-            zones = len(answer["AvailabilityZones"])
+            response = self._clients.reading("ec2", region).describe_availability_zones()
+            zones = len(response["AvailabilityZones"])
         return Check(name, CheckStatus.OK, f"enabled, {zones} zones")
 
     def _permissions(

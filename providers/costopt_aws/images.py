@@ -54,8 +54,8 @@ class ImageResolver:
         named = self._name(region)
         image_id = named if IMAGE_ID.fullmatch(named) else self._published(named, region)
         with map_errors("ec2:DescribeImages", f"{region}: image {image_id}"):
-            answer = self._clients.reading("ec2", region).describe_images(ImageIds=[image_id])
-            images = answer["Images"]
+            response = self._clients.reading("ec2", region).describe_images(ImageIds=[image_id])
+            images = response["Images"]
         if not images:
             raise BadRequestError(
                 f"{region}: there is no image {image_id}",
@@ -86,8 +86,8 @@ class ImageResolver:
     def _published(self, parameter: str, region: str) -> str:
         try:
             with map_errors("ssm:GetParameter", f"{region}: image parameter {parameter}"):
-                answer = self._clients.reading("ssm", region).get_parameter(Name=parameter)
-                return str(answer["Parameter"]["Value"])
+                response = self._clients.reading("ssm", region).get_parameter(Name=parameter)
+                return str(response["Parameter"]["Value"])
         except BadRequestError as error:
             if code_of(error) != "ParameterNotFound":
                 raise

@@ -87,8 +87,8 @@ class InstanceInventory:
         Raise ProviderError if no region answers.
         """
         owned = [owner_filter(owner)]
-        answers = fan_out(self._regions, lambda region: self.find(region, owned))
-        known, self.silent = split_answers(answers)
+        results = fan_out(self._regions, lambda region: self.find(region, owned))
+        known, self.silent = split_answers(results)
         raise_if_none(known, self.silent)
         nodes = [node for nodes in known.values() for node in nodes]
         listed = {node.node_id for node in self._book.see(nodes, now)}

@@ -158,8 +158,8 @@ class Ec2Launcher:
         region = request.pool.region
         try:
             with map_errors("ec2:RunInstances", str(request.pool)):
-                answer = self._clients.launching(region).run_instances(**order.parameters())
-                return tuple(filter(None, (read_node(item) for item in answer["Instances"])))
+                response = self._clients.launching(region).run_instances(**order.parameters())
+                return tuple(filter(None, (read_node(item) for item in response["Instances"])))
         except (ForbiddenError, BadRequestError) as error:
             to_raise = self._log(order, error)
             if to_raise is error:
@@ -215,10 +215,10 @@ def with_missing_action(error: ForbiddenError, clients: Clients, region: str) ->
         return error
     try:
         with map_errors("sts:DecodeAuthorizationMessage", region):
-            answer = clients.reading("sts", region).decode_authorization_message(
+            response = clients.reading("sts", region).decode_authorization_message(
                 EncodedMessage=encoded[1]
             )
-        context = json.loads(answer["DecodedMessage"])["context"]
+        context = json.loads(response["DecodedMessage"])["context"]
         action, resource = str(context["action"]), str(context["resource"])
     except (ProviderError, KeyError, TypeError, ValueError):
         return error

@@ -55,8 +55,8 @@ class AwsMarket(Provider):
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the vCPU quotas of all regions that answer. Raise ProviderError if none does."""
-        answers = fan_out_or_raise(self.scope.regions, lambda region: self._quotas.of(region, now))
-        known, _ = split_answers(answers)
+        results = fan_out_or_raise(self.scope.regions, lambda region: self._quotas.of(region, now))
+        known, _ = split_answers(results)
         return tuple(quota for quotas in known.values() for quota in quotas)
 
     def price_series(

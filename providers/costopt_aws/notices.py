@@ -105,8 +105,8 @@ class InterruptionQueue:
         self._delete_messages(client, region, url)
         for _ in range(MAX_BATCHES):
             with map_errors("sqs:ReceiveMessage", url):
-                answer = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
-                messages = [(m["Body"], m["ReceiptHandle"]) for m in answer.get("Messages", [])]
+                response = client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH)
+                messages = [(m["Body"], m["ReceiptHandle"]) for m in response.get("Messages", [])]
             for body, receipt in messages:
                 message = _read(body)
                 if message is not None:

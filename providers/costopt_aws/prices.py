@@ -110,16 +110,16 @@ class PricingApi:
         names = sorted(instance_types)
         if not names:
             return {}
-        answers = {names[0]: self._usd_per_hour(names[0], now)}
+        results = {names[0]: self._usd_per_hour(names[0], now)}
         due = [name for name in names[1:] if not self._kept.is_fresh(name, now)]
         fetched = fan_out(due, lambda name: self._usd_per_hour(name, now))
         for name in names[1:]:
-            answer = fetched[name] if name in fetched else self._usd_per_hour(name, now)
-            if not isinstance(answer, ProviderError):
-                answers[name] = answer
+            response = fetched[name] if name in fetched else self._usd_per_hour(name, now)
+            if not isinstance(response, ProviderError):
+                results[name] = response
         return {
             name: Estimate.exact(usd[region], Basis.LISTED, "AWS Pricing API", asked_at)
-            for name, (usd, asked_at) in answers.items()
+            for name, (usd, asked_at) in results.items()
             if region in usd
         }
 

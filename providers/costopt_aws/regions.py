@@ -58,8 +58,8 @@ class Regions:
 
     def _ask(self, region: str) -> Mapping[str, str]:
         with map_errors("ec2:DescribeRegions", region):
-            answer = self._clients.reading("ec2", region).describe_regions(AllRegions=True)
-            return {each["RegionName"]: each.get("OptInStatus", "") for each in answer["Regions"]}
+            response = self._clients.reading("ec2", region).describe_regions(AllRegions=True)
+            return {each["RegionName"]: each.get("OptInStatus", "") for each in response["Regions"]}
 
 
 class Zones:
@@ -89,9 +89,9 @@ class Zones:
 
     def _ask(self, region: str) -> Mapping[str, str]:
         with map_errors("ec2:DescribeAvailabilityZones", region):
-            answer = self._clients.reading("ec2", region).describe_availability_zones()
+            response = self._clients.reading("ec2", region).describe_availability_zones()
             return {
                 zone["ZoneId"]: zone["ZoneName"]
-                for zone in answer["AvailabilityZones"]
+                for zone in response["AvailabilityZones"]
                 if zone.get("ZoneType", "availability-zone") == "availability-zone"
             }

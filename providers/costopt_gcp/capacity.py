@@ -78,13 +78,13 @@ class CapacityAdvice:
             },
         }
         with asking("compute.advice.capacity", f"{zone}: {machine_type}"):
-            answer = self._clients.of("advice").capacity(
+            response = self._clients.of("advice").capacity(
                 project=project,
                 region=region,
                 capacity_advice_request_resource=asked,
                 **self._clients.reading(),
             )
-        return [each.scores for each in answer.recommendations]
+        return [each.scores for each in response.recommendations]
 
 
 def read_advice(scores: Sequence[Any], nodes: int, now: datetime) -> CapacityEstimate:
@@ -144,16 +144,16 @@ class CapacityHistory:
 
     def prices(self, region: str, machine_type: str) -> tuple[SpotPriceInterval, ...]:
         """Return spot prices of a region, ascending."""
-        answer = self._ask(region, f"regions/{region}", machine_type, "PRICE")
-        prices = (_price(record) for record in answer.price_history)
+        response = self._ask(region, f"regions/{region}", machine_type, "PRICE")
+        prices = (_price(record) for record in response.price_history)
         return tuple(sorted(filter(None, prices), key=lambda price: price.at))
 
     def preemptions(
         self, region: str, zone: str, machine_type: str
     ) -> tuple[DailyPreemptions, ...]:
         """Return the days of a zone, ascending."""
-        answer = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
-        days = (_day(record) for record in answer.preemption_history)
+        response = self._ask(region, f"zones/{zone}", machine_type, "PREEMPTION")
+        days = (_day(record) for record in response.preemption_history)
         return tuple(sorted(filter(None, days), key=lambda day: day.at))
 
     def _ask(self, region: str, location: str, machine_type: str, kind: str) -> Any:

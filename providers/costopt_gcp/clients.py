@@ -190,12 +190,12 @@ class WebApi:
 
         root = self._clients.endpoint or f"https://{self._host}"
         with asking(permission, about):
-            answer = self._clients.session().request(
+            response = self._clients.session().request(
                 method, root.rstrip("/") + path, timeout=self._clients.timeouts.read_s, **what
             )
-            if answer.status_code >= 400:
-                raise from_http_response(answer)
-            document = answer.json()
+            if response.status_code >= 400:
+                raise from_http_response(response)
+            document = response.json()
         if not isinstance(document, dict):
             raise ProviderUnavailableError(
                 f"{about}: {root}{path} did not answer with a JSON object"

@@ -210,15 +210,17 @@ class Bucket:
 def describe_bucket(clients: Clients, name: str) -> Bucket:
     """https://cloud.google.com/storage/docs/json_api/v1/buckets/get. Raises ProviderError."""
     api = WebApi(clients, "storage.googleapis.com")
-    answer = api.get("storage.buckets.get", f"bucket {name}", f"/storage/v1/b/{name}")
-    uniform: Any = answer.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
+    response = api.get("storage.buckets.get", f"bucket {name}", f"/storage/v1/b/{name}")
+    uniform: Any = response.get("iamConfiguration", {}).get("uniformBucketLevelAccess", {})
     return Bucket(
-        location=str(answer.get("location", "")).lower(),
-        versioned=bool(answer.get("versioning", {}).get("enabled")),
+        location=str(response.get("location", "")).lower(),
+        versioned=bool(response.get("versioning", {}).get("enabled")),
         uniform=bool(uniform.get("enabled")),
-        keeps_deleted_s=int(answer.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)),
+        keeps_deleted_s=int(
+            response.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
+        ),
         ends_versions=any(
-            _ends_versions(rule) for rule in answer.get("lifecycle", {}).get("rule", [])
+            _ends_versions(rule) for rule in response.get("lifecycle", {}).get("rule", [])
         ),
     )
 
@@ -250,7 +252,7 @@ def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
     """
     parent = f"projects/{clients.project}"
     api = WebApi(clients, "serviceusage.googleapis.com")
-    answer = api.get(
+    response = api.get(
         "serviceusage.services.get",
         parent,
         f"/v1/{parent}/services:batchGet",
@@ -258,7 +260,7 @@ def disabled_apis(clients: Clients, wanted: Collection[str]) -> frozenset[str]:
     )
     enabled = {
         str(service["name"]).rpartition("/")[2]
-        for service in answer.get("services", ())
+        for service in response.get("services", ())
         if service.get("state") == "ENABLED"
     }
     return frozenset(wanted) - enabled

@@ -44,8 +44,8 @@ class GcpMarket(Provider):
 
     def quotas(self, now: datetime) -> tuple[Quota, ...]:
         """Return the GPU quotas of all regions that answer. Raise ProviderError if none does."""
-        answers = fan_out_or_raise(self.scope.regions, lambda region: self._quotas.of(region, now))
-        known, _ = split_answers(answers)
+        results = fan_out_or_raise(self.scope.regions, lambda region: self._quotas.of(region, now))
+        known, _ = split_answers(results)
         regional = tuple(quota for quotas in known.values() for quota in quotas)
         try:
             return (*regional, *self._quotas.everywhere(now))

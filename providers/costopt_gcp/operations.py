@@ -139,8 +139,8 @@ class InstanceEndings:
         """
         begin = now - LOOK_BACK
         begin = begin if since is None else min(begin, since)
-        answers = fan_out(zones, lambda zone: self._look(zone, begin))
-        _, self.silent = split_answers(answers)
+        results = fan_out(zones, lambda zone: self._look(zone, begin))
+        _, self.silent = split_answers(results)
 
     def in_vain(self, node_id: str) -> InstanceEnd | None:
         """Return how the wait of a node that never ran ended; None if no operation reports it.

@@ -59,8 +59,8 @@ class AccountQuotas:
     def _ask(self) -> tuple[Quota, ...]:
         project = self._clients.project
         with asking("compute.projects.get", project):
-            answer = self._clients.of("projects").get(project=project, **self._clients.reading())
-        limits = {str(getattr(q.metric, "name", q.metric)): q.limit for q in answer.quotas}
+            response = self._clients.of("projects").get(project=project, **self._clients.reading())
+        limits = {str(getattr(q.metric, "name", q.metric)): q.limit for q in response.quotas}
         if ALL_REGIONS not in limits:
             return ()
         name = f"{ALL_REGIONS} of {project}"
@@ -129,7 +129,7 @@ class Regions:
         project = self._clients.project
         try:
             with asking("compute.regions.get", region):
-                answer = self._clients.of("regions").get(
+                response = self._clients.of("regions").get(
                     project=project, region=region, **self._clients.reading()
                 )
         except BadRequestError as error:
@@ -139,8 +139,8 @@ class Regions:
                 f"Google Cloud has no region {region!r}",
                 hint="`gcloud compute regions list` lists those there are",
             ) from error
-        zones = tuple(sorted(last(url) for url in answer.zones))
-        return RegionInfo(zones, {_metric(q.metric): q.limit for q in answer.quotas})
+        zones = tuple(sorted(last(url) for url in response.zones))
+        return RegionInfo(zones, {_metric(q.metric): q.limit for q in response.quotas})
 
 
 def _metric(metric: object) -> str:

@@ -169,8 +169,8 @@ class Permissions:
     def missing_on_account(self, email: str, wanted: Collection[str]) -> tuple[str, ...]:
         """Return those of ``wanted`` that a service account does not grant."""
         path = f"/v1/projects/-/serviceAccounts/{email}:{ASKING}"
-        answer = self._accounts.post(ASKING, email, path, {"permissions": sorted(wanted)})
-        return _missing(wanted, answer)
+        response = self._accounts.post(ASKING, email, path, {"permissions": sorted(wanted)})
+        return _missing(wanted, response)
 
     def missing_on_bucket(self, bucket: str, wanted: Collection[str]) -> tuple[str, ...]:
         """Return those of ``wanted`` that a bucket does not grant."""
@@ -178,5 +178,5 @@ class Permissions:
         return _missing(wanted, self._buckets.get(ASKING, f"bucket {bucket}", path, query))
 
 
-def _missing(wanted: Collection[str], answer: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted(set(wanted) - set(answer.get("permissions", ()))))
+def _missing(wanted: Collection[str], response: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(set(wanted) - set(response.get("permissions", ()))))

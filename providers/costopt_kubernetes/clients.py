@@ -135,31 +135,31 @@ class ApiClient:
         self._check_quiet(path)
         act, http = _act(method, path), self._open()
         with self._asking(act):
-            answer = http.request(
+            response = http.request(
                 method,
                 f"/{path}",
                 params=dict(query or {}),
                 content=None if body is None else json.dumps(body),
                 headers={} if body is None else {"Content-Type": content},
             )
-            if answer.status_code < 400:
-                document = answer.json()
+            if response.status_code < 400:
+                document = response.json()
                 if not isinstance(document, dict):
                     raise ProviderUnavailableError(f"{path}: the answer is not a JSON object")
                 return document
-        raise self._refusal(answer, act)
+        raise self._refusal(response, act)
 
-    def _refusal(self, answer: Any, act: str) -> ProviderError:
+    def _refusal(self, response: Any, act: str) -> ProviderError:
         try:
-            body = answer.json()
+            body = response.json()
         except ValueError:
-            body = {"message": answer.text}
-        if answer.status_code == 410:
+            body = {"message": response.text}
+        if response.status_code == 410:
             return _ExpiredError(f"{self._about}: {act}: the list has expired")
-        if answer.status_code == 429:
-            wait_s = _seconds(answer.headers.get("Retry-After", ""))
+        if response.status_code == 429:
+            wait_s = _seconds(response.headers.get("Retry-After", ""))
             self._quiet_until = self._clock.now() + timedelta(seconds=wait_s)
-        return from_status(answer.status_code, body, act, self._about)
+        return from_status(response.status_code, body, act, self._about)
 
     def _check_quiet(self, path: str) -> None:
         until = self._quiet_until

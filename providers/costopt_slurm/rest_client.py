@@ -85,8 +85,8 @@ class RestClient:
             connection = self._connection()
             try:
                 connection.request(method, path, content, self._headers())
-                answer = connection.getresponse()
-                return answer.status, answer.read()
+                response = connection.getresponse()
+                return response.status, response.read()
             finally:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
@@ -114,13 +114,13 @@ class RestClient:
 
     def _parse(self, about: str, status: int, content: bytes) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = json.loads(content or b"{}")
-            errors = [e for e in answer.get("errors") or [] if e.get("error_number") != NOTHING]
+            response: Mapping[str, Any] = json.loads(content or b"{}")
+            errors = [e for e in response.get("errors") or [] if e.get("error_number") != NOTHING]
             said = "; ".join(filter(None, (e.get("description") or e.get("error") for e in errors)))
         except (ValueError, AttributeError):
-            answer, errors, said = {}, [], content.decode(errors="replace")
-        if status < http.client.BAD_REQUEST and not errors and answer:
-            return answer
+            response, errors, said = {}, [], content.decode(errors="replace")
+        if status < http.client.BAD_REQUEST and not errors and response:
+            return response
         place = f"{about} of slurmrestd at {self.address}"
         if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
             raise ForbiddenError(

@@ -33,10 +33,10 @@ PLACES = frozenset({"CLOUD", "DYNAMIC_FUTURE", "DYNAMIC_NORM"})
 """Marks of a node's state that do not keep jobs from starting there."""
 
 
-def parse_rows(answer: Row, key: str, parse: Callable[[Row], Record]) -> tuple[Record, ...]:
+def parse_rows(response: Row, key: str, parse: Callable[[Row], Record]) -> tuple[Record, ...]:
     """Return what each object of a list means. Raise ProviderUnavailableError for another form."""
     try:
-        return tuple(parse(row) for row in answer[key])
+        return tuple(parse(row) for row in response[key])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise unreadable(f"{key} as JSON", f"{type(error).__name__}: {error}") from error
 

@@ -92,8 +92,8 @@ class SlurmRest:
 
     def reservations(self) -> tuple[ReservedTime, ...]:
         """Return the reservations that have not ended."""
-        answer = self._client.get("reservations")
-        found = parse_rows(answer, "reservations", parse_reservation)
+        response = self._client.get("reservations")
+        found = parse_rows(response, "reservations", parse_reservation)
         return tuple(each for each in found if each is not None)
 
     def jobs(self) -> tuple[BatchJob, ...]:
@@ -104,8 +104,8 @@ class SlurmRest:
 
     def ended_jobs(self, job_ids: Collection[int]) -> tuple[BatchJob, ...]:
         """Return what the accounts say of jobs that the queue has forgotten."""
-        answers = [self._client.get(f"job/{each}", "slurmdb") for each in sorted(job_ids)]
-        return tuple(job for each in answers for job in parse_rows(each, "jobs", parse_account))
+        results = [self._client.get(f"job/{each}", "slurmdb") for each in sorted(job_ids)]
+        return tuple(job for each in results for job in parse_rows(each, "jobs", parse_account))
 
     def named_jobs(self, name: str, since: datetime) -> tuple[BatchJob, ...]:
         """Return what the accounts say of jobs of this name."""
@@ -115,8 +115,8 @@ class SlurmRest:
     def submit(self, script: str, options: Collection[str]) -> int:
         """Submit a batch script with options of sbatch; return the job's id."""
         job = job_properties(options, self._client.api)
-        answer = self._client.send("POST", "job/submit", {"script": script, "job": job})
-        return parse_rows({"jobs": [answer]}, "jobs", lambda row: int(row["job_id"]))[0]
+        response = self._client.send("POST", "job/submit", {"script": script, "job": job})
+        return parse_rows({"jobs": [response]}, "jobs", lambda row: int(row["job_id"]))[0]
 
     def set_comment(self, job_id: int, comment: str) -> None:
         """Replace the job's comment."""

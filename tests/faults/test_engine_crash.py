@@ -87,8 +87,8 @@ class FaultyProvider(ProviderWrapper):
         self.launched: list[str] = []
         self._fuse, self._effective, self._error = fuse, effective, error
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
-        return answer()
+    def _call(self, method: str, call: Callable[[], T]) -> T:
+        return call()
 
     def launch(self, request: LaunchRequest) -> tuple[Node, ...]:
         crash = self._fuse.step()

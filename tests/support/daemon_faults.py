@@ -164,10 +164,8 @@ class UnreliableProvider(ProviderWrapper):
     def offers(self, now: datetime) -> Sequence[Offer]:
         return super().offers(self.clock.now())
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
-        return (self._commanded if method in ("launch", "terminate") else self._asked)(
-            method, answer
-        )
+    def _call(self, method: str, call: Callable[[], T]) -> T:
+        return (self._commanded if method in ("launch", "terminate") else self._asked)(method, call)
 
     def close(self) -> None:
         """It outlives daemons."""

@@ -110,9 +110,9 @@ class FaultyCloud(ProviderWrapper):
     def runtime(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
+    def _call(self, method: str, call: Callable[[], T]) -> T:
         self._answer(method)
-        return answer()
+        return call()
 
     def offers(self, now: datetime) -> Sequence[Offer]:
         self._answer("offers")

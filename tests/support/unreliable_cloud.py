@@ -57,8 +57,8 @@ class RefusingProvider(ProviderWrapper):
         self._left = next(self._refusals, 0)
         return nodes
 
-    def _call(self, method: str, answer: Callable[[], T]) -> T:
-        return answer()
+    def _call(self, method: str, call: Callable[[], T]) -> T:
+        return call()
 
 
 def live_through(

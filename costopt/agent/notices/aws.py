@@ -63,15 +63,15 @@ class AwsNoticeSource(PollingNoticeSource):
 
     def _get(self, path: str) -> str | None:
         """Return the text, or None on 404. Raise MetadataError; a refused token is renewed once."""
-        answer = self._ask(path)
-        if answer.status == 401:
+        response = self._ask(path)
+        if response.status == 401:
             self._token_until = 0.0
-            answer = self._ask(path)
-        if answer.status == 404:
+            response = self._ask(path)
+        if response.status == 404:
             return None
-        if answer.status != 200:
-            raise MetadataError(f"{self._endpoint}{path} answered {answer.status}")
-        return answer.text
+        if response.status != 200:
+            raise MetadataError(f"{self._endpoint}{path} answered {response.status}")
+        return response.text
 
     def _ask(self, path: str) -> MetadataResponse:
         headers = {"X-aws-ec2-metadata-token": self._session_token()}
@@ -80,16 +80,16 @@ class AwsNoticeSource(PollingNoticeSource):
     def _session_token(self) -> str:
         with self._token_lock:
             if time.monotonic() >= self._token_until:
-                answer = get_metadata(
+                response = get_metadata(
                     self._endpoint,
                     TOKEN_PATH,
                     {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_S)},
                     method="PUT",
                     timeout_s=TIMEOUT_S,
                 )
-                if answer.status != 200:
-                    raise MetadataError(f"{self._endpoint}{TOKEN_PATH} answered {answer.status}")
-                self._token = answer.text
+                if response.status != 200:
+                    raise MetadataError(f"{self._endpoint}{TOKEN_PATH} answered {response.status}")
+                self._token = response.text
                 self._token_until = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
             return self._token
 

@@ -200,7 +200,7 @@ def _seconds_between(start: object, end: object) -> float | None:
         return None
 
 
-MAX_ANSWER_BYTES = 65_536
+MAX_RESPONSE_BYTES = 65_536
 
 
 class MetadataError(Exception):
@@ -229,10 +229,10 @@ def get_metadata(
     )
     try:
         connection.request(method, parts.path.rstrip("/") + path, headers=dict(headers))
-        answer = connection.getresponse()
-        text = answer.read(MAX_ANSWER_BYTES).decode(errors="replace")
-        lowered = {name.lower(): value for name, value in answer.getheaders()}
-        return MetadataResponse(answer.status, text, lowered)
+        response = connection.getresponse()
+        text = response.read(MAX_RESPONSE_BYTES).decode(errors="replace")
+        lowered = {name.lower(): value for name, value in response.getheaders()}
+        return MetadataResponse(response.status, text, lowered)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise MetadataError(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:

@@ -68,15 +68,15 @@ class GcpNoticeSource(PollingNoticeSource):
                 f"?wait_for_change=true&timeout_sec={self._long_poll_s}"
                 f"&last_etag={self._etags[name]}"
             )
-        answer = get_metadata(
+        response = get_metadata(
             self._host, ROOT + name + query, HEADERS, timeout_s=self._long_poll_s + TIMEOUT_SPARE_S
         )
-        if answer.status != 200:
+        if response.status != 200:
             self._etags.pop(name, None)
-            raise MetadataError(f"{self._host}{ROOT}{name} answered {answer.status}")
-        if "etag" in answer.headers:
-            self._etags[name] = answer.headers["etag"]
-        return answer.text.strip()
+            raise MetadataError(f"{self._host}{ROOT}{name} answered {response.status}")
+        if "etag" in response.headers:
+            self._etags[name] = response.headers["etag"]
+        return response.text.strip()
 
 
 def _ending_in(action: str, seconds: float) -> Notice:

@@ -129,16 +129,16 @@ class ReplicaClient:
         }
         with self._asked(request, held.arena.descriptor) as link:
             while True:
-                answer = _answer(receive_frame(link))
-                if "done" in answer:
+                response = _check_response(receive_frame(link))
+                if "done" in response:
                     return
-                fields = answer["kept"]
+                fields = response["kept"]
                 yield Replica(**{**fields, "tier": Tier(fields["tier"])})
 
     def available(self) -> tuple[AvailableSnapshot, ...]:
         """Return the available snapshots."""
         with self._asked({"op": "offers"}) as link:
-            offers = _answer(receive_frame(link))["offers"]
+            offers = _check_response(receive_frame(link))["offers"]
             return tuple(
                 AvailableSnapshot(
                     Tier(each["tier"]), Snapshot.decode(each["snapshot"]), each["node"]
@@ -156,13 +156,13 @@ class ReplicaClient:
         }
         with self._asked(request) as link:
             fields, descriptor = receive_frame_and_descriptor(link)
-            answer = _answer(fields)
+            response = _check_response(fields)
         if descriptor is None:
-            disk = DiskTier(Path(answer["folder"]), 0)
+            disk = DiskTier(Path(response["folder"]), 0)
             return lambda part: disk.read(offer.snapshot, part)
         return _reader(
             MemorySnapshot(
-                offer.snapshot, SharedMemory(descriptor, answer["arena_bytes"], writable=False)
+                offer.snapshot, SharedMemory(descriptor, response["arena_bytes"], writable=False)
             )
         )
 
@@ -177,9 +177,9 @@ class ReplicaClient:
         }
         with self._asked(request) as link:
             fields, descriptor = receive_frame_and_descriptor(link)
-            answer = _answer(fields)
+            response = _check_response(fields)
             if descriptor is None:
-                disk = DiskTier(Path(answer["folder"]), 0)
+                disk = DiskTier(Path(response["folder"]), 0)
                 return [disk.read_range(offer.snapshot, *each) for each in ranges]
             try:
                 begins = [begin for begin, _ in ranges]
@@ -206,7 +206,7 @@ class ReplicaClient:
             raise CheckpointError(f"the near tiers of this node: {error}") from error
 
 
-def _answer(fields: dict[str, Any]) -> dict[str, Any]:
+def _check_response(fields: dict[str, Any]) -> dict[str, Any]:
     if "refused" in fields:
         raise ValueError(str(fields["refused"]))
     return fields

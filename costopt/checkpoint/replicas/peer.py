@@ -56,8 +56,8 @@ class PeerClient:
 
     def snapshots(self, key: GangKey) -> tuple[Snapshot, ...]:
         """Return the peer's snapshots. Raise CheckpointError if it does not answer."""
-        with self._asked(key, {"op": "list"}) as (_, _, answer):
-            return tuple(Snapshot.decode(fields) for fields in answer["snapshots"])
+        with self._asked(key, {"op": "list"}) as (_, _, response):
+            return tuple(Snapshot.decode(fields) for fields in response["snapshots"])
 
     def fetch(
         self,
@@ -84,9 +84,9 @@ class PeerClient:
         try:
             while True:
                 with self._connected() as link:
-                    nonce, answer = authenticate(link, key, request)
-                    if answer is not None:
-                        yield link, nonce, answer
+                    nonce, response = authenticate(link, key, request)
+                    if response is not None:
+                        yield link, nonce, response
                         return
                 if time.monotonic() > end:
                     raise ValueError(f"it does not know generation {key.generation}")
