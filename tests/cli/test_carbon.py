@@ -34,9 +34,9 @@ def invoke(*arguments: str | Path) -> Result:
 
 def figures_of(done: Result) -> dict[str, Any]:
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_show_tells_how_much_was_recorded(folder: Path) -> None:
-    answer = figures_of(invoke("carbon", "show", folder / "c.parquet", "-o", "json"))
-    assert answer["carbon_signal"] == "average"
-    recorded, empty = answer["rows"]
+    result = figures_of(invoke("carbon", "show", folder / "c.parquet", "-o", "json"))
+    assert result["carbon_signal"] == "average"
+    recorded, empty = result["rows"]
     assert recorded["zone"] == "US-MIDA-PJM"
     assert recorded["coverage"] == 1
     assert recorded["mean_gco2e_per_kwh"] == pytest.approx(400)

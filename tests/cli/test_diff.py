@@ -28,17 +28,17 @@ def diff(*arguments: str, output: str = "json") -> Result:
 def run_diff(*arguments: str, exit_code: int = 0) -> dict[str, Any]:
     done = diff(*arguments)
     assert done.exit_code == exit_code, done.output
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def test_a_changed_job_is_planned_before_and_after(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
-    answer = run_diff("main")
-    (row,) = answer["rows"]
+    result = run_diff("main")
+    (row,) = result["rows"]
     assert (row["path"], row["change"], row["name"]) == ("jobs/a.yaml", "changed", "small")
     assert 0 < row["usd_before"] < row["usd_after"]
-    assert answer["totals"]["usd"] == {"before": row["usd_before"], "after": row["usd_after"]}
+    assert result["totals"]["usd"] == {"before": row["usd_before"], "after": row["usd_after"]}
     assert row["kwh_after"] > row["kwh_before"]
     assert row["gco2e_after"] > row["gco2e_before"]
 
@@ -48,20 +48,20 @@ def test_new_and_removed_jobs_count_and_unchanged_ones_do_not(repository: Reposi
     repository.commit()
     repository.write("jobs/c.yaml", job("new"))
     (repository.root / "jobs/deep/er/b.yaml").unlink()
-    answer = run_diff("HEAD")
-    rows = {row["path"]: row for row in answer["rows"]}
+    result = run_diff("HEAD")
+    rows = {row["path"]: row for row in result["rows"]}
     assert {path: row["change"] for path, row in rows.items()} == {
         "jobs/c.yaml": "added",
         "jobs/deep/er/b.yaml": "removed",
     }
-    assert answer["unchanged"] == 1
+    assert result["unchanged"] == 1
     assert rows["jobs/c.yaml"]["usd_before"] is None
-    assert answer["totals"]["usd"]["before"] == rows["jobs/deep/er/b.yaml"]["usd_before"]
+    assert result["totals"]["usd"]["before"] == rows["jobs/deep/er/b.yaml"]["usd_before"]
 
 
 def test_without_a_change_nothing_is_planned(repository: Repository) -> None:
-    answer = run_diff("main", "--max-increase-usd", "0")
-    assert (answer["rows"], answer["unchanged"]) == ([], 1)
+    result = run_diff("main", "--max-increase-usd", "0")
+    assert (result["rows"], result["unchanged"]) == ([], 1)
 
 
 def test_two_folders_and_two_revisions_agree(repository: Repository, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_a_policy_that_only_the_change_has_leaves_before_unknown(repository: Rep
 )
 def test_limits_of_the_increase(repository: Repository, limit: str, exit_code: int) -> None:
     repository.write("jobs/a.yaml", job(amount="2.0e+9"))
-    answer = run_diff("main", "--max-increase-usd", limit, exit_code=exit_code)
-    assert bool(answer["violations"]) == (exit_code == 4)
+    result = run_diff("main", "--max-increase-usd", limit, exit_code=exit_code)
+    assert bool(result["violations"]) == (exit_code == 4)
 
 
 @pytest.mark.parametrize("option", ["--max-increase-kwh", "--max-increase-kgco2e"])
@@ -123,9 +123,9 @@ def test_a_share_of_nothing_is_exceeded_by_a_new_job(repository: Repository) -> 
 
 def test_a_deadline_that_cannot_be_kept_fails_if_asked(repository: Repository) -> None:
     repository.write("jobs/a.yaml", job(deadline="1h"))
-    answer = run_diff("main")
-    assert answer["late"] == ["jobs/a.yaml"]
-    assert answer["rows"][0]["usd_after"] is None
+    result = run_diff("main")
+    assert result["late"] == ["jobs/a.yaml"]
+    assert result["rows"][0]["usd_after"] is None
     run_diff("main", "--fail-on-missed-deadline", exit_code=3)
     run_diff("main", "--max-increase-usd", "50%", exit_code=4)
 

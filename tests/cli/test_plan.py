@@ -42,9 +42,9 @@ def invoke(*arguments: str | Path) -> Result:
 
 def figures_of(done: Result) -> dict[str, Any]:
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
 def job_file(folder: Path, deadline: str = "72h") -> Path:
@@ -68,27 +68,27 @@ def test_plan_over_the_catalogue_says_that_its_prices_are_not_for_launching(
     tmp_path: Path,
 ) -> None:
     done = invoke("plan", job_file(tmp_path), "-o", "json")
-    answer = figures_of(done)
-    assert answer["schema"] == "costopt.plan/1"
-    assert answer["status"] == "optimal"
+    result = figures_of(done)
+    assert result["schema"] == "costopt.plan/1"
+    assert result["status"] == "optimal"
     assert done.stderr.startswith("note: ")
     assert re.search(r"\d{4}-\d{2}-\d{2}", done.stderr), "the date of the list prices"
-    chosen = [row for row in answer["rows"] if row["chosen"]]
+    chosen = [row for row in result["rows"] if row["chosen"]]
     assert chosen
-    assert len(answer["rows"]) == len(chosen) + 10
-    assert all(row["reason"] and row["code"] for row in answer["rows"] if not row["chosen"])
-    forecast = answer["forecast"]
+    assert len(result["rows"]) == len(chosen) + 10
+    assert all(row["reason"] and row["code"] for row in result["rows"] if not row["chosen"])
+    forecast = result["forecast"]
     assert 0 < forecast["usd_p50"] <= forecast["usd_p95"]
     assert forecast["kwh_low"] <= forecast["kwh"] <= forecast["kwh_high"]
-    assert forecast["finish_p95_at"] <= answer["deadline_at"]
+    assert forecast["finish_p95_at"] <= result["deadline_at"]
 
 
 def test_plan_over_a_record_uses_its_clock_and_pools(tmp_path: Path, market: Path) -> None:
-    answer = figures_of(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))
-    assert answer["made_at"] == "2024-01-01T00:00:00Z"
-    assert answer["deadline_at"] == "2024-01-04T00:00:00Z"
-    assert all(each["pool"].startswith("aws/us-east-1/") for each in answer["allocations"])
-    assert {row["price_age_s"] for row in answer["rows"]} == {0}
+    result = figures_of(invoke("plan", job_file(tmp_path), "--market", market, "-o", "json"))
+    assert result["made_at"] == "2024-01-01T00:00:00Z"
+    assert result["deadline_at"] == "2024-01-04T00:00:00Z"
+    assert all(each["pool"].startswith("aws/us-east-1/") for each in result["allocations"])
+    assert {row["price_age_s"] for row in result["rows"]} == {0}
 
 
 def test_plan_at_a_later_time(tmp_path: Path, market: Path) -> None:
@@ -188,9 +188,9 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
         "what-if", job_file(tmp_path), "--market", market, "--policies", "cheapest,on-demand",
         "--deadlines", "20m,24h,72h", "--capacity", "spot,both", "-o", "json",
     )  # fmt: skip
-    answer = figures_of(done)
-    assert answer["schema"] == "costopt.what-if/1"
-    rows = answer["rows"]
+    result = figures_of(done)
+    assert result["schema"] == "costopt.what-if/1"
+    rows = result["rows"]
     assert len(rows) == 2 * 3 * 2
     for row in rows:
         if row["policy"] == "on-demand" and row["capacity"] == "spot":
@@ -206,7 +206,7 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
             assert row["pools"]
     cheapest = min((row for row in rows if row["usd_mean"]), key=lambda row: row["usd_mean"])
     assert cheapest["unbeaten"]
-    figures = [(p["usd"], p["kwh"], p["finish_p50_at"]) for p in answer["frontier"]]
+    figures = [(p["usd"], p["kwh"], p["finish_p50_at"]) for p in result["frontier"]]
     assert figures
     assert figures == sorted(figures)
     for one, other in permutations(figures, 2):
@@ -218,11 +218,11 @@ def test_what_if_plans_each_scenario_and_marks_the_frontier(tmp_path: Path, mark
 
 
 def test_what_if_says_what_a_tolerance_buys(tmp_path: Path) -> None:
-    answer = figures_of(invoke(
+    result = figures_of(invoke(
         "what-if", job_file(tmp_path), "--policies", "cheapest,on-demand", "--points", "0",
         "--tolerance", "0,0.1,20%", "--output", "json",
     ))  # fmt: skip
-    rows = answer["rows"]
+    rows = result["rows"]
     assert [row["tolerance"] for row in rows] == 2 * [0.0, 0.1, 0.2]
     for first, *others in (rows[:3], rows[3:]):
         assert first["kwh_change"] == 0.0
@@ -266,8 +266,8 @@ def test_what_if_tells_and_draws_its_frontier(tmp_path: Path) -> None:
 def test_no_probability_from_draws_is_shown_as_certain(tmp_path: Path, command: str) -> None:
     more = ("--policies", "cheapest", "--points", "3") if command == "what-if" else ("--top", "3")
     job = job_file(tmp_path)
-    answer = figures_of(invoke(command, job, *more, "-o", "json"))
-    certain = [*answer["rows"], *answer.get("frontier", ())]
+    result = figures_of(invoke(command, job, *more, "-o", "json"))
+    certain = [*result["rows"], *result.get("frontier", ())]
     assert certain
     for row in certain:
         assert row["on_time_low"] < row["on_time"] < 1
@@ -367,8 +367,8 @@ def test_a_budget_that_the_plan_may_exceed_is_reported(market: Path, tmp_path: P
     bold = tmp_path / "bold.yaml"
     bold.write_text("kind: policy\nversion: 1\nname: bold\nrisk: {on_time: 0.6}\n")
     by_it = ("plan", tight, "--market", market, "--policy", bold)
-    answer = figures_of(invoke(*by_it, "-o", "json"))
-    dollars, kwh = answer["budgets"]
+    result = figures_of(invoke(*by_it, "-o", "json"))
+    dollars, kwh = result["budgets"]
     assert (dollars["unit"], dollars["most"], dollars["at_risk"]) == ("USD", usd, True)
     assert dollars["expected"] <= usd < dollars["high"]
     assert (kwh["unit"], kwh["at_risk"]) == ("kWh", False)
@@ -401,9 +401,9 @@ def test_a_plan_begins_where_the_record_has_prices(late_prices: Path, tmp_path: 
     job = job_file(tmp_path)
     job.write_text(job.read_text().replace("T4, H100", "V100"))
     done = invoke("plan", job, "--market", late_prices, "-o", "json")
-    answer = figures_of(done)
-    assert answer["made_at"] == "2023-02-15T01:00:00Z"
-    assert {each["pool"] for each in answer["allocations"]} == {str(SPOT)}
+    result = figures_of(done)
+    assert result["made_at"] == "2023-02-15T01:00:00Z"
+    assert {each["pool"] for each in result["allocations"]} == {str(SPOT)}
     assert "no price" not in done.stderr
     at_start = invoke("plan", job, "--market", late_prices, "--at", "2023-02-15T00:00:00Z")
     assert at_start.exit_code == 0

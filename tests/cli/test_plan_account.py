@@ -39,14 +39,14 @@ def written(folder: Path, name: str, text: str) -> Path:
 def planned(job: Path, *more: str | Path) -> dict[str, Any]:
     done = invoke("plan", job, "-o", "json", *more)
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
-def regions(answer: dict[str, Any]) -> set[str]:
+def regions(result: dict[str, Any]) -> set[str]:
     """provider/region of all rows that the plan could use."""
-    return {"/".join(row["pool"].split("/")[:2]) for row in answer["rows"]}
+    return {"/".join(row["pool"].split("/")[:2]) for row in result["rows"]}
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_a_wrong_account_file_is_reported_with_its_place(tmp_path: Path) -> None
 
 def test_data_in_a_region_keep_a_plan_near_them(tmp_path: Path) -> None:
     near = JOB + "data: {uri: s3://bucket/data, size_gib: 4000, region: aws/us-west-2}\n"
-    answer = planned(written(tmp_path, "job.yaml", near), "--top", "1")
-    assert regions(answer) == {"aws/us-west-2"}
+    result = planned(written(tmp_path, "job.yaml", near), "--top", "1")
+    assert regions(result) == {"aws/us-west-2"}
 
 
 def test_data_whose_way_has_no_price_leave_nothing(tmp_path: Path) -> None:

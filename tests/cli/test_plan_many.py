@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answer(done: Result) -> dict[str, Any]:
+def result(done: Result) -> dict[str, Any]:
     found = json.loads(done.stdout)
     assert isinstance(found, dict)
     return found
@@ -47,7 +47,7 @@ def answer(done: Result) -> dict[str, Any]:
 def test_a_folder_is_its_jobs_planned_together(folder: Path) -> None:
     done = invoke("plan", folder, "-o", "json")
     assert done.exit_code == 0, done.stderr
-    found = answer(done)
+    found = result(done)
     assert found["schema"] == "costopt.account-plan/1"
     assert [row["job"] for row in found["rows"]] == ["a", "b", "c"]
     assert found["totals"]["served"] == 3
@@ -64,7 +64,7 @@ def test_who_is_not_served_ends_with_3_and_what_would_help(folder: Path) -> None
 def test_a_folder_of_one_job_prints_what_the_file_prints(folder: Path) -> None:
     for name in ("b", "c"):
         (folder / f"{name}.yaml").unlink()
-    found = [answer(invoke("plan", each, "-o", "json")) for each in (folder, folder / "a.yaml")]
+    found = [result(invoke("plan", each, "-o", "json")) for each in (folder, folder / "a.yaml")]
     assert {each["schema"] for each in found} == {"costopt.plan/1"}
     assert len({tuple(row["pool"] for row in each["rows"]) for each in found}) == 1
 
@@ -74,7 +74,7 @@ def test_what_if_of_several_jobs_gives_totals(folder: Path) -> None:
     options = ("--policies", "cheapest,on-demand", "--deadlines", "8h,16h", "-o", "json")
     done = invoke("what-if", *files, "--account", folder / "account.yaml", *options)
     assert done.exit_code == 0, done.stderr
-    found = answer(done)
+    found = result(done)
     assert found["schema"] == "costopt.account-what-if/1"
     assert [row["served"] for row in found["rows"]] == [2, 3, 2, 3]
     late = invoke("what-if", *files, "--account", folder / "account.yaml", "--deadlines", "8h")

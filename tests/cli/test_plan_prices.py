@@ -46,13 +46,13 @@ def invoke(*arguments: str | Path) -> Result:
 def planned(job: Path, *more: str) -> dict[str, Any]:
     done = invoke("plan", job, "-o", "json", "--top", "0", *more)
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
-def codes(answer: dict[str, Any]) -> dict[str, str]:
-    return {each["pool"]: each["code"] for each in answer["rejections"]}
+def codes(result: dict[str, Any]) -> dict[str, str]:
+    return {each["pool"]: each["code"] for each in result["rejections"]}
 
 
 def test_without_a_cache_the_built_in_prices_count_and_the_note_says_how_to_refresh(
@@ -68,21 +68,21 @@ def test_a_fresh_spot_price_wins_over_a_cheaper_old_one(
     job: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cache(cache, monkeypatch, quote(SPOT, 0.21), quote(LISTED, 0.526))
-    answer = planned(job)
-    assert {row["pool"] for row in answer["rows"]} == {SPOT, LISTED}
-    assert all("dstack-aws 20261122-7" in row["price_source"] for row in answer["rows"])
-    assert all(7000 < row["price_age_s"] < 7500 for row in answer["rows"])
-    assert codes(answer)["aws/ap-east-1/ap-east-1*/g4dn.xlarge/spot"] == "price_old"
+    result = planned(job)
+    assert {row["pool"] for row in result["rows"]} == {SPOT, LISTED}
+    assert all("dstack-aws 20261122-7" in row["price_source"] for row in result["rows"])
+    assert all(7000 < row["price_age_s"] < 7500 for row in result["rows"])
+    assert codes(result)["aws/ap-east-1/ap-east-1*/g4dn.xlarge/spot"] == "price_old"
 
 
 def test_old_list_prices_stay_the_fallback_where_only_spot_is_fresh(
     job: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cache(cache, monkeypatch, quote(SPOT, 0.21))
-    answer = planned(job)
-    spot = [row["pool"] for row in answer["rows"] if row["pool"].endswith("/spot")]
+    result = planned(job)
+    spot = [row["pool"] for row in result["rows"] if row["pool"].endswith("/spot")]
     assert spot == [SPOT]
-    assert LISTED in {row["pool"] for row in answer["rows"]}
+    assert LISTED in {row["pool"] for row in result["rows"]}
 
 
 def test_old_prices_count_for_a_machine_that_no_fresh_list_has(
@@ -125,9 +125,9 @@ def test_a_large_age_lets_old_prices_win(
     job: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cache(cache, monkeypatch, quote(SPOT, 0.21), quote(LISTED, 0.526))
-    answer = planned(job, "--max-age", "3000d")
-    assert "price_old" not in codes(answer).values()
-    assert len(answer["rows"]) > 100
+    result = planned(job, "--max-age", "3000d")
+    assert "price_old" not in codes(result).values()
+    assert len(result["rows"]) > 100
 
 
 def test_the_age_of_lists_is_refused_beside_another_source(job: Path) -> None:

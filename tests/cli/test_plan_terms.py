@@ -47,13 +47,13 @@ def invoke(*arguments: str) -> Result:
 def planned(*arguments: str) -> dict[str, Any]:
     done = invoke("plan", *arguments, "--policy", "on-demand", "--top", "0", "-o", "json")
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
-def prices(answer: dict[str, Any]) -> dict[str, float]:
-    return {row["pool"]: row["price_usd_per_hour"] for row in answer["rows"]}
+def prices(result: dict[str, Any]) -> dict[str, float]:
+    return {row["pool"]: row["price_usd_per_hour"] for row in result["rows"]}
 
 
 def test_a_plan_uses_the_commitment_and_the_account_s_prices(files: tuple[str, str]) -> None:

@@ -62,10 +62,10 @@ def test_a_daemon_answers_as_its_ledger_does(
     folder: Path, daemon: Served, command: tuple[str, ...]
 ) -> None:
     server = ("--server", f"unix:{daemon.socket_path}", "-o", "json")
-    answers = [
+    results = [
         call(*command, *each) for each in (server, ("--state-dir", ".costopt", "-o", "json"))
     ]
-    of_daemon, of_ledger = answers
+    of_daemon, of_ledger = results
     assert of_daemon.exit_code == of_ledger.exit_code
     assert of_daemon.stdout == of_ledger.stdout
     assert bool(of_daemon.stdout) == (command[0] != "checkpoints")

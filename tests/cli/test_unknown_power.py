@@ -31,9 +31,9 @@ def invoke(*arguments: str | Path) -> Result:
 def figures_of(*arguments: str | Path) -> dict[str, Any]:
     done = invoke(*arguments, "-o", "json")
     assert done.exit_code == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert isinstance(answer, dict)
-    return answer
+    result = json.loads(done.stdout)
+    assert isinstance(result, dict)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def job(tmp_path: Path) -> Path:
 
 def test_plan_shows_unknown_energy(job: Path, market: Path) -> None:
     arguments = ("plan", job, "--market", market, "--policy", job.with_name("usd.yaml"))
-    answer = figures_of(*arguments)
-    for figures in (answer["forecast"], *answer["rows"]):
+    result = figures_of(*arguments)
+    for figures in (result["forecast"], *result["rows"]):
         assert figures["usd_p50"] > 0
         energy = ("kwh", "kwh_low", "kwh_high", "energy_basis", "gco2e")
         assert [figures[name] for name in energy] == [None] * 5
@@ -76,12 +76,12 @@ def test_plan_by_energy_says_why_such_a_pool_is_out(job: Path, market: Path) -> 
 def test_what_if_reports_a_frontier_of_unknown_energy(job: Path, market: Path) -> None:
     page = job.with_name("what-if.html")
     policies = job.with_name("usd.yaml")
-    answer = figures_of(
+    result = figures_of(
         "what-if", job, "--market", market, "--policies", policies, "--report", page
     )
-    assert [row["kwh"] for row in answer["rows"]] == [None]
-    assert answer["frontier"]
-    assert {point["kwh"] for point in answer["frontier"]} == {None}
+    assert [row["kwh"] for row in result["rows"]] == [None]
+    assert result["frontier"]
+    assert {point["kwh"] for point in result["frontier"]} == {None}
     text = page.read_text(encoding="utf-8")
     assert "unknown energy" in text
     assert "Plans of the frontier" in text
@@ -106,11 +106,11 @@ def test_a_run_s_ledger_and_report_say_that_energy_is_unknown(job: Path, market:
 
 def test_a_backtest_leaves_energy_unknown(job: Path, market: Path) -> None:
     page = job.with_name("backtest.html")
-    answer = figures_of(
+    result = figures_of(
         "backtest", job, "--market", market, "--policies", job.with_name("usd.yaml"),
         "--starts", "2", "--report", page,
     )  # fmt: skip
-    rows = {row["strategy"]: row for row in answer["rows"]}
+    rows = {row["strategy"]: row for row in result["rows"]}
     assert {"usd", "on_demand", "greedy_spot"} <= rows.keys()
     for name in ("usd", "on_demand", "greedy_spot"):
         assert rows[name]["mean_usd"] > 0

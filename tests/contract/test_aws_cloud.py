@@ -15,7 +15,7 @@ from tests.support.aws.overlay.faults import drop_after, throttle, unauthorized
 
 
 def run(cloud: Cloud, nodes: int = 1, token: str = "t", **more: object) -> list[str]:
-    answer = cloud.client("ec2").run_instances(
+    response = cloud.client("ec2").run_instances(
         ImageId="ami-12c6146b",
         InstanceType="g6.xlarge",
         MinCount=nodes,
@@ -25,7 +25,7 @@ def run(cloud: Cloud, nodes: int = 1, token: str = "t", **more: object) -> list[
         Placement={"AvailabilityZone": "us-east-1a"},
         **more,
     )
-    return [instance["InstanceId"] for instance in answer["Instances"]]
+    return [instance["InstanceId"] for instance in response["Instances"]]
 
 
 def test_a_client_token_launches_once(cloud: Cloud) -> None:

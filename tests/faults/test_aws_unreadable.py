@@ -88,16 +88,16 @@ def _calls(account: NewAccount, act: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("answer", UNREADABLE)
+@pytest.mark.parametrize("response", UNREADABLE)
 @pytest.mark.parametrize("act", ACTS)
 def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
-    account: NewAccount, act: str, answer: str
+    account: NewAccount, act: str, response: str
 ) -> None:
     account.cloud.client("s3").create_bucket(Bucket="runs")
     reasons: list[str] = []
     for service, action in _calls(account, act):
         account.cloud.faults.reset()
-        account.cloud.faults.on(service, action, UNREADABLE[answer])
+        account.cloud.faults.on(service, action, UNREADABLE[response])
         account.provider = account.connect()
         try:
             ACTS[act](account)
@@ -106,9 +106,9 @@ def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
     assert not [reason for reason in reasons if reason.endswith(": ") or len(reason) > 600]
 
 
-@pytest.mark.parametrize("answer", UNREADABLE)
-def test_the_reason_says_what_came(account: NewAccount, answer: str) -> None:
-    account.cloud.faults.on("ec2", "DescribeInstances", UNREADABLE[answer])
+@pytest.mark.parametrize("response", UNREADABLE)
+def test_the_reason_says_what_came(account: NewAccount, response: str) -> None:
+    account.cloud.faults.on("ec2", "DescribeInstances", UNREADABLE[response])
     with pytest.raises(ProviderUnavailableError) as raised:
         account.provider.nodes("me")
     reason = raised.value.message.rpartition("us-east-1: ")[2]

@@ -51,13 +51,13 @@ def test_a_call_that_fails_twice_costs_nothing_but_time(either: Any, call: str, 
 
 @pytest.mark.exhaustive
 @on_each(
-    "call, answer",
+    "call, response",
     {server: [(c, a) for c in CALLS[server] for a in UNREADABLE[server]] for server in UNREADABLE},
 )
 def test_a_call_that_is_answered_by_a_proxy_costs_nothing_but_time(
-    either: Any, call: str, answer: str
+    either: Any, call: str, response: str
 ) -> None:
-    either.fail(call, either.unreadable[answer], times=2)
+    either.fail(call, either.unreadable[response], times=2)
     scene = CloudScene(either, Target(either.spot, 2))
     scene.go(6)
     scene.check(2)

@@ -49,12 +49,12 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, scene: DaemonScene, call: str) -> None:
     """From now on the store of job one refuses this call."""
-    answer = getattr(scene.cloud.runtime, call)
+    response = getattr(scene.cloud.runtime, call)
 
     def refuse(job: Job, *rest: object) -> object:
         if job.name == "one":
             raise StoreError(f"no permission to {call}")
-        return answer(job, *rest)
+        return response(job, *rest)
 
     monkeypatch.setattr(scene.runtime, call, refuse, raising=False)
 
@@ -163,10 +163,10 @@ def test_what_a_node_says_that_cannot_be_computed_with(
     scene.submit("one", "two", hours=0.3)
     scene.go(8)
 
-    answer = scene.cloud.runtime.progress
+    response = scene.cloud.runtime.progress
 
     def overflow(job: Job, now: datetime) -> Progress:
-        return answer(job, now - timedelta(days=1e9 if job.name == "one" else 0))
+        return response(job, now - timedelta(days=1e9 if job.name == "one" else 0))
 
     with monkeypatch.context() as patch:
         patch.setattr(scene.runtime, "progress", overflow, raising=False)

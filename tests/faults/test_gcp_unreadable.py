@@ -68,15 +68,15 @@ def _calls(project: NewAccount, act: str) -> Iterator[str]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("answer", UNREADABLE)
+@pytest.mark.parametrize("response", UNREADABLE)
 @pytest.mark.parametrize("act", ACTS)
 def test_whatever_call_is_answered_so_nothing_but_a_provider_error_is_raised(
-    project: NewAccount, act: str, answer: str
+    project: NewAccount, act: str, response: str
 ) -> None:
     reasons: list[str] = []
     for action in _calls(project, act):
         project.cloud.faults.reset()
-        project.cloud.faults.on(action, UNREADABLE[answer], times=None)
+        project.cloud.faults.on(action, UNREADABLE[response], times=None)
         project.provider = project.connect()
         try:
             ACTS[act](project)

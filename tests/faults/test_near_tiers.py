@@ -154,14 +154,14 @@ def test_who_is_not_of_the_gang_gets_and_leaves_nothing(
 def test_who_answers_without_the_secret_is_not_believed() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def answer() -> None:
+    def response() -> None:
         with listener.accept()[0] as link:
             send_frame(link, {"nonce": "n"})
             nonce = str(receive_frame(link)["nonce"])
             wrong = GangKey("j", 3, "guessed")
             send_frame(link, wrong.sign(nonce, {"ok": True, "snapshots": []}))
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=response)
     thread.start()
     with pytest.raises(CheckpointError, match="not signed"):
         PeerClient("n2", f"127.0.0.1:{listener.getsockname()[1]}").snapshots(KEY)

@@ -91,11 +91,11 @@ class Rank:
         """SAVED, or what failed; a writer that has ended is forgotten."""
         try:
             assert self.writer is not None
-            answer = next(self.writer.replies(wait=True))
+            response = next(self.writer.replies(wait=True))
         except CheckpointError as error:
             self.writer = None
             return error.message
-        return SAVED if "saved" in answer else str(answer["message"])
+        return SAVED if "saved" in response else str(response["message"])
 
     def save(self, step: int) -> str:
         """Begin, and wait."""
@@ -228,8 +228,8 @@ def test_who_connects_while_the_writer_ends_is_served(tmp_path: Path) -> None:
         for ticket in range(12):
             writer = Rank(gang, rank, gang.token).connect()
             writer.request({"op": "claim", "ticket": ticket})
-            (answer,) = writer.replies(wait=True)
-            assert answer == {"claimed": ticket}
+            (response,) = writer.replies(wait=True)
+            assert response == {"claimed": ticket}
             pids.add(writer.pid)
             writer.close()
             left.wait(60)
@@ -319,10 +319,10 @@ class Process:
     def said(self) -> tuple[str, int] | None:
         """What it answered; None if it was killed."""
         try:
-            answer: tuple[str, int] = self.pipe.recv()
+            response: tuple[str, int] = self.pipe.recv()
         except (EOFError, ConnectionResetError):
             return None
-        return answer
+        return response
 
     def kill(self) -> None:
         """Unless it was."""

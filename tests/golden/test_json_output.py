@@ -93,11 +93,11 @@ def test_json_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _shape(command: str) -> tuple[str, dict[str, Any]]:
     """The schema, and the names of the facts and of the rows' fields."""
-    answer = json.loads(_stdout(f"{command} -o json"))
-    schema, rows = answer.pop("schema"), answer.pop("rows")
+    result = json.loads(_stdout(f"{command} -o json"))
+    schema, rows = result.pop("schema"), result.pop("rows")
     header = _stdout(f"{command} -o csv").splitlines()[0].split(",")
     assert all(list(row) == header for row in rows)
-    return schema, {"facts": list(_paths(answer)), "rows": header}
+    return schema, {"facts": list(_paths(result)), "rows": header}
 
 
 def _paths(value: Any, path: str = "") -> Iterator[str]:

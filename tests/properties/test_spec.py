@@ -163,11 +163,11 @@ def test_what_is_written_is_what_is_read(
         "env": env,
     }
     # JSON is YAML 1.2; PyYAML writes 1.1, in which 0E0 without quotes is no number.
-    answer = read(json.dumps(document).encode(), job)
-    assert isinstance(answer, Job), answer
-    assert (answer.name, answer.work.amount) == (name, amount)
-    assert answer.deadline_at == NOW + timedelta(hours=hours)
-    assert answer.phases[0].max_nodes == nodes
-    assert answer.throughput.points[0].units_per_s == speed
-    assert (answer.checkpoint.save_s, answer.budget.max_usd) == (save, usd)
-    assert (answer.run, dict(answer.env)) == (tuple(words), env)
+    result = read(json.dumps(document).encode(), job)
+    assert isinstance(result, Job), result
+    assert (result.name, result.work.amount) == (name, amount)
+    assert result.deadline_at == NOW + timedelta(hours=hours)
+    assert result.phases[0].max_nodes == nodes
+    assert result.throughput.points[0].units_per_s == speed
+    assert (result.checkpoint.save_s, result.budget.max_usd) == (save, usd)
+    assert (result.run, dict(result.env)) == (tuple(words), env)

@@ -31,7 +31,7 @@ def nodes_in(pool: Pool, count: int = 1, job: str = "job") -> tuple[Node, ...]:
     )
 
 
-def look(
+def build_view(
     job: Job,
     offers: Sequence[Offer],
     *,

@@ -30,17 +30,17 @@ def server() -> Iterator[PriceListServer]:
 
 
 def get(
-    server: PriceListServer, answer: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
+    server: PriceListServer, response: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
 ) -> Download | None:
-    server.answers["/list"] = answer
+    server.answers["/list"] = response
     return Downloader(limits).get([f"{server.url}/list"], max_bytes)
 
 
 def refusal(
-    server: PriceListServer, answer: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
+    server: PriceListServer, response: Answer, max_bytes: int = KIB, limits: DownloadLimits = USUAL
 ) -> str:
     with pytest.raises(DownloadError) as caught:
-        get(server, answer, max_bytes, limits)
+        get(server, response, max_bytes, limits)
     assert f"{server.url}/list" in caught.value.message
     return caught.value.message
 
@@ -102,8 +102,8 @@ def test_a_file_that_is_too_large_is_cut_off(server: PriceListServer) -> None:
 def test_a_gzip_bomb_is_cut_off(server: PriceListServer) -> None:
     bomb = gzip.compress(bytes(64 * 2**20))
     assert len(bomb) < 2**17
-    answer = Answer(bomb, headers={"Content-Encoding": "gzip"})
-    assert "larger than" in refusal(server, answer, max_bytes=2**20)
+    response = Answer(bomb, headers={"Content-Encoding": "gzip"})
+    assert "larger than" in refusal(server, response, max_bytes=2**20)
 
 
 @pytest.mark.parametrize(

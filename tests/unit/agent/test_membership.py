@@ -363,8 +363,8 @@ def test_who_knows_the_secret_joins_and_is_answered_by_who_knows_it(
     guarded: MembershipServer,
 ) -> None:
     with knock(guarded) as link:
-        _, answer = authenticate(link, KEY, {"op": "join"})
-        assert answer == {"ok": True}
+        _, response = authenticate(link, KEY, {"op": "join"})
+        assert response == {"ok": True}
         send_join(link)
         message = decode(link.makefile("rb").readline())
         assert isinstance(message, GangFormedMessage)

@@ -27,13 +27,13 @@ SINCE = datetime(2026, 3, 1, 10, tzinfo=UTC)
 UNTIL = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
-def preload(cloud: Cloud, *answers: dict[str, Any]) -> None:
+def preload(cloud: Cloud, *responses: dict[str, Any]) -> None:
     """Let moto answer with these, one after the other."""
-    body = json.dumps({"account_id": "123456789012", "results": answers}).encode()
+    body = json.dumps({"account_id": "123456789012", "results": responses}).encode()
     url = f"{cloud.endpoint}/moto-api/static/ce/cost-and-usage-results"
     headers = {"Content-Type": "application/json"}
-    with urlopen(Request(url, body, headers)) as answer:
-        assert answer.status == 201
+    with urlopen(Request(url, body, headers)) as response:
+        assert response.status == 201
 
 
 def days(*usd: float, estimated: bool = False) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.support.cant_be_late import NoHazard, OneMachine, OnePower, hindsight
 from tests.support.cant_be_late import market as one_zone
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import market, pool_history
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 OVERHEAD_S = 600.0
 
@@ -42,7 +42,7 @@ def _record(**until_s: float) -> MarketHistory:
 def _choice(record: MarketHistory, *pools: Pool, on: Pool | None = None, now_s: float = 0) -> str:
     offers = [offer(pool, 8.0 if pool == SAFE else 2.0) for pool in pools]
     nodes = () if on is None else nodes_in(on)
-    view = look(_job(), offers, nodes=nodes, now_s=now_s, uninterruptible_s=600.0, done=1.0)
+    view = build_view(_job(), offers, nodes=nodes, now_s=now_s, uninterruptible_s=600.0, done=1.0)
     targets = only(LifetimeOracle(record).decide(view)).targets
     return str(targets[0].pool) if targets else "wait"
 

@@ -124,7 +124,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("sent", "answer"),
+    ("sent", "response"),
     [
         (b"", b""),
         (b"GET /healthz HT", b""),
@@ -132,7 +132,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other(tmp_path: Path) -> None
     ],
 )
 def test_a_client_that_never_finishes_a_head_is_let_go(
-    tmp_path: Path, sent: bytes, answer: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sent: bytes, response: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HEADER_TIMEOUT_S", SOON_S)
     with served(tmp_path) as daemon:
@@ -142,7 +142,7 @@ def test_a_client_that_never_finishes_a_head_is_let_go(
             received = b""
             while piece := client.recv(4096):
                 received += piece
-        assert received[: len(b"HTTP/1.1 200")] == answer
+        assert received[: len(b"HTTP/1.1 200")] == response
 
 
 def test_a_client_that_never_takes_its_answers_is_let_go(

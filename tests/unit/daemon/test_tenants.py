@@ -210,8 +210,8 @@ def test_another_tenants_job_is_never_read_so_that_no_time_reveals_it(
             assert ask(daemon, token, *theirs)[0] in (403, 404), theirs
 
 
-def _plain(answer: tuple[int, str], name: str) -> tuple[int, str]:
-    status, reported = answer
+def _plain(response: tuple[int, str], name: str) -> tuple[int, str]:
+    status, reported = response
     undated = re.sub(r"(?m)^(date|content-length): .*$|age_s\":[0-9.]+", "", reported)
     return status, undated.replace(name, "…")
 

@@ -27,7 +27,7 @@ from costopt.strategies.fault_isolation import FaultIsolatedStrategy, lifetime_m
 from costopt.strategies.shield import ShieldedStrategy, slack_s
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, rules, task
 from tests.support.market_fixtures import T0
-from tests.support.strategy_fixtures import look, offer
+from tests.support.strategy_fixtures import build_view, offer
 
 
 class Slow:
@@ -83,7 +83,7 @@ def test_every_job_has_its_turn_and_keeps_what_it_has_until_then() -> None:
 
 def _market(*jobs: JobView, minutes: int = 0) -> View:
     """With on-demand nodes to be had, so that jobs have slack."""
-    seen = look(task(), (offer(SPOT_A, 1.0), offer(SAFE, 3.0)), now_s=60.0 * minutes)
+    seen = build_view(task(), (offer(SPOT_A, 1.0), offer(SAFE, 3.0)), now_s=60.0 * minutes)
     return replace(seen, tick_s=60.0, jobs=jobs)
 
 

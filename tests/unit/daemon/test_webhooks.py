@@ -214,10 +214,10 @@ def test_a_receiver_that_drips_its_answer_is_given_up(monkeypatch: pytest.Monkey
         dripping.join()
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1", b"220 mail.example.com\r\n", b"x" * 99_999])
-def test_what_is_not_a_response_of_a_web_server_is_reported_as_such(answer: bytes) -> None:
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1", b"220 mail.example.com\r\n", b"x" * 99_999])
+def test_what_is_not_a_response_of_a_web_server_is_reported_as_such(response: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        answering = Thread(target=_answer, args=[listener, answer])
+        answering = Thread(target=_answer, args=[listener, response])
         answering.start()
         with pytest.raises((OSError, HTTPException)):
             post(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
@@ -233,10 +233,10 @@ def _drip(listener: socket.socket) -> None:
             time.sleep(0.05)
 
 
-def _answer(listener: socket.socket, answer: bytes) -> None:
+def _answer(listener: socket.socket, response: bytes) -> None:
     taken, _ = listener.accept()
     with taken, suppress(OSError):
-        taken.sendall(answer)
+        taken.sendall(response)
         taken.shutdown(socket.SHUT_WR)
         while taken.recv(4096):
             pass

@@ -33,7 +33,7 @@ from tests.support.optimize_fixtures import (
     plan_request,
     pool,
 )
-from tests.support.strategy_fixtures import look
+from tests.support.strategy_fixtures import build_view
 from tests.support.strategy_fixtures import offer as seen_offer
 
 ZONES = tuple(pool(zone) for zone in "abc")
@@ -109,7 +109,8 @@ def test_ten_thousand_nodes_take_few_more_configurations_than_sixteen(limits: Li
 
 def test_ten_thousand_nodes_take_few_more_options_at_a_tick_than_sixteen() -> None:
     few, many = (
-        look(task(nodes=(1, most)), [seen_offer(SPOT_A, 2.0, None)]) for most in (EVERY_SIZE, MANY)
+        build_view(task(nodes=(1, most)), [seen_offer(SPOT_A, 2.0, None)])
+        for most in (EVERY_SIZE, MANY)
     )
     assert len(gang_options(many, many.jobs[0])) < 5 * len(gang_options(few, few.jobs[0]))
 

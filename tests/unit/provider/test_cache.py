@@ -66,8 +66,8 @@ def test_one_that_fails_stops_no_other() -> None:
             raise ProviderError("no")
         return key * 10
 
-    answers = fan_out([3, 1, 2], ask)
-    assert list(answers) == [3, 1, 2]
-    assert (answers[3], answers[1]) == (30, 10)
-    assert isinstance(answers[2], ProviderError)
+    responses = fan_out([3, 1, 2], ask)
+    assert list(responses) == [3, 1, 2]
+    assert (responses[3], responses[1]) == (30, 10)
+    assert isinstance(responses[2], ProviderError)
     assert fan_out([], ask) == {}

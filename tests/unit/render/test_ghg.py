@@ -173,10 +173,10 @@ def test_the_command_writes_csv_json_and_a_page(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
     with (tmp_path / "ghg.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
-    answer = json.loads((tmp_path / "ghg.json").read_text(encoding="utf-8"))
-    assert answer["schema"] == "costopt.ghg/1"
+    response = json.loads((tmp_path / "ghg.json").read_text(encoding="utf-8"))
+    assert response["schema"] == "costopt.ghg/1"
     assert [float(row["market_based_kgco2e"]) for row in read] == [
-        row["market_based_kgco2e"] for row in answer["rows"]
+        row["market_based_kgco2e"] for row in response["rows"]
     ]
     page = (tmp_path / "ghg.html").read_text(encoding="utf-8")
     assert "scope 3, category 1" in page

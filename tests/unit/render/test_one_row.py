@@ -37,7 +37,7 @@ ERROR = Column("usd_error", "Standard error", usd_text, right=True)
 """A figure of every forecast that is not a column."""
 
 
-def answers(folder: Path, command: str) -> dict[str, str]:
+def responses(folder: Path, command: str) -> dict[str, str]:
     path = folder / "job.yaml"
     path.write_text(JOB, encoding="utf-8")
     out = {}
@@ -60,7 +60,7 @@ def test_a_plan_column_is_one_row(
 ) -> None:
     assert ERROR.key not in [column.key for column in plan_table.FORECAST_COLUMNS]
     monkeypatch.setattr(plan_table, "FORECAST_COLUMNS", (*plan_table.FORECAST_COLUMNS, ERROR))
-    reported = answers(tmp_path, command)
+    reported = responses(tmp_path, command)
     for row in json.loads(reported["json"])["rows"]:
         assert row[ERROR.key] > 0
     for record in csv.DictReader(io.StringIO(reported["csv"])):

@@ -52,6 +52,6 @@ def test_a_job_over_http_is_refused_for_it(tmp_path: Path, line: str) -> None:
         head = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         body = json.dumps({"job": f"{job}{line}\n", "policy": "cheapest"})
         asking.request("POST", "/v1/jobs", body, head)
-        answer = asking.getresponse()
-        assert (answer.status, field in json.loads(answer.read())["detail"]) == (422, True)
+        result = asking.getresponse()
+        assert (result.status, field in json.loads(result.read())["detail"]) == (422, True)
         asking.close()

@@ -20,7 +20,7 @@ from costopt.strategies.fault_isolation import share_lifetimes
 from costopt.strategies.gang_options import gang_options
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SAFE_OFFER = offer(SAFE, 8.0)
 WAIT: tuple[Target, ...] = ()
@@ -37,7 +37,7 @@ def _decide(
     strategy: AdaptiveStrategy | None = None,
 ) -> Decision:
     """4 h of work."""
-    view = look(
+    view = build_view(
         task(deadline_s=deadline_h * HOUR_S),
         [*offers, SAFE_OFFER],
         now_s=now_h * HOUR_S,
@@ -102,7 +102,7 @@ def test_a_launch_takes_its_time_at_any_speed() -> None:
     strategy = AdaptiveStrategy(lifetimes=LifetimeModel(prior=lasting))
     job = replace(task(deadline_s=30 * HOUR_S, nodes=(1, 4), save_s=0.0), startup_s=1800.0)
     offers = [offer(SPOT_A, 2.0), replace(SAFE_OFFER, nodes_available=2)]
-    view = look(job, offers, uninterruptible_s=300.0)
+    view = build_view(job, offers, uninterruptible_s=300.0)
     weighed = only(strategy.decide(view)).alternatives
     for option in gang_options(view, view.jobs[0]):
         name = f"{option.nodes} × {option.pool}"
@@ -147,7 +147,7 @@ def test_a_cheap_pool_that_stays_away_is_not_waited_for(
 
 
 def test_without_safe_capacity_spot_is_taken() -> None:
-    view = look(task(deadline_s=16 * HOUR_S), [offer(SPOT_A, 2.0)])
+    view = build_view(task(deadline_s=16 * HOUR_S), [offer(SPOT_A, 2.0)])
     assert only(AdaptiveStrategy().decide(view)).targets == ON_A
 
 
@@ -200,7 +200,7 @@ def test_an_alternative_that_would_be_late_has_no_value() -> None:
 
 def _grows(deadline_h: float, nodes: tuple[Node, ...] = ()) -> Decision:
     """4 h of work on one node; a second one may help."""
-    view = look(
+    view = build_view(
         task(deadline_s=deadline_h * HOUR_S, nodes=(1, 2)),
         [offer(SPOT_A, 2.0), SAFE_OFFER],
         nodes=nodes,
@@ -247,7 +247,7 @@ def test_the_present_gang_is_weighed_though_better_pools_fill_the_list() -> None
 def test_a_phase_that_may_not_pause_does_not_wait() -> None:
     job = task(deadline_s=30 * HOUR_S)
     job = replace(job, phases=(replace(job.phases[0], may_pause=False),))
-    view = look(job, [offer(SPOT_A, 2.0, 0), SAFE_OFFER], done=HOUR_S, nodes=nodes_in(SAFE))
+    view = build_view(job, [offer(SPOT_A, 2.0, 0), SAFE_OFFER], done=HOUR_S, nodes=nodes_in(SAFE))
     assert only(AdaptiveStrategy().decide(view)).targets == ON_SAFE
 
 
@@ -255,7 +255,7 @@ def test_a_phase_that_may_not_pause_does_not_wait() -> None:
 def test_the_smallest_parameters_decide_too(parameters: dict[str, int]) -> None:
     strategy = build(StrategySpec("adaptive", parameters))
     for tick in range(3):
-        view = look(task(), [offer(SPOT_A, 2.0), SAFE_OFFER], now_s=300.0 * tick)
+        view = build_view(task(), [offer(SPOT_A, 2.0), SAFE_OFFER], now_s=300.0 * tick)
         assert only(strategy.decide(view)).targets == ON_A
 
 
@@ -282,7 +282,7 @@ def test_of_several_pools_one_that_is_up_is_not_left_for_an_older_one() -> None:
 def _down_classes(ages_h: dict[Pool, float]) -> list[int]:
     """Of the lane of each pool; none has capacity, for so long by now."""
     offers = [offer(pool, 2.0, 0) for pool in ages_h]
-    view = look(task(deadline_s=40 * HOUR_S), [*offers, SAFE_OFFER])
+    view = build_view(task(deadline_s=40 * HOUR_S), [*offers, SAFE_OFFER])
     job_view = view.jobs[0]
     options = {option.pool: option for option in gang_options(view, job_view)}
     candidates = [

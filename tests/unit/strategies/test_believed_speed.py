@@ -13,7 +13,7 @@ from costopt.strategies.adaptive.strategy import AdaptiveStrategy, SmoothedSpeed
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import TICK_S, look, nodes_in, offer, only
+from tests.support.strategy_fixtures import TICK_S, build_view, nodes_in, offer, only
 
 ON_A, ON_SAFE = (Target(SPOT_A, 1),), (Target(SAFE, 1),)
 SLOW = 0.8
@@ -22,7 +22,7 @@ SLOW = 0.8
 def _view(speed_factor: float, *, tick: int = 0, done_h: float = 1.0, on: Pool = SPOT_A) -> View:
     """4 h of work, due 5.2 h after the start; a gang that was formed an hour ago."""
     nodes: tuple[Node, ...] = nodes_in(on)
-    return look(
+    return build_view(
         task(deadline_s=5.2 * HOUR_S),
         [offer(SPOT_A, 2.0), offer(SAFE, 8.0)],
         now_s=HOUR_S + tick * TICK_S,

@@ -29,7 +29,7 @@ from costopt.strategies.remaining_time import seconds_to_finish
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
 from tests.support.engines import start_engine
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 ELSEWHERE = "gcp/us-central1"
 WAY = Transfer(0.12, 8.589934592, "made up")
@@ -42,7 +42,7 @@ def with_data(size_gib: float = 600.0) -> Job:
 
 
 def option_of(job: Job, transfers: Mapping[tuple[str, str], Transfer]) -> GangOption | None:
-    view = replace(look(job, [offer(SAFE, 8.0)]), transfers=transfers)
+    view = replace(build_view(job, [offer(SAFE, 8.0)]), transfers=transfers)
     return next(iter(gang_options(view, view.jobs[0])), None)
 
 
@@ -66,7 +66,7 @@ def test_dollars_for_moving_data_count_where_a_strategy_weighs_pools(
     job = replace(task(deadline_s=16 * HOUR_S), data=data)
     offers = [offer(SPOT_A, 2.0), offer(FAR, 1.5), offer(SAFE, 8.0)]
     ways = {("aws/us-east-1", ELSEWHERE): replace(WAY, gbps=None)}
-    view = replace(look(job, offers), transfers=ways)
+    view = replace(build_view(job, offers), transfers=ways)
     assert only(AdaptiveStrategy().decide(view)).targets == (Target(chosen, 1),)
 
 
@@ -88,7 +88,7 @@ def test_where_the_gang_runs_the_data_are() -> None:
     data = DataLocation("s3://data", 600.0, "aws/us-east-1")
     job = replace(task(deadline_s=16 * HOUR_S), data=data)
     ways = {("aws/us-east-1", ELSEWHERE): WAY}
-    view = replace(look(job, [offer(FAR, 1.5)], nodes=nodes_in(FAR)), transfers=ways)
+    view = replace(build_view(job, [offer(FAR, 1.5)], nodes=nodes_in(FAR)), transfers=ways)
     (option,) = gang_options(view, view.jobs[0])
     assert option.score_usd_per_hour == pytest.approx(1.5)
 
@@ -109,7 +109,7 @@ def test_a_dated_offer_is_an_option_in_its_time_and_safe_to_the_deadline(
         return None if hours is None else after(0) + timedelta(hours=hours)
 
     dated = replace(offer(RESERVED, 0.0), from_at=at(from_h), until_at=at(until_h))
-    view = look(task(deadline_s=40 * HOUR_S), [dated])
+    view = build_view(task(deadline_s=40 * HOUR_S), [dated])
     found = gang_options(view, view.jobs[0])
     assert bool(found) is usable
     assert bool(uninterruptible_options(found)) is lasting
@@ -120,7 +120,7 @@ def test_each_phase_has_its_own_speed() -> None:
     phases = (Phase("slow", 0.5, 1, 1, throughput=slow),
               Phase("paused", 0.5, 1, 1, evaluate_every=100.0, evaluation_s=100.0))  # fmt: skip
     job = replace(task(4 * HOUR_S), phases=phases)
-    view = look(job, [offer(SAFE, 8.0)])
+    view = build_view(job, [offer(SAFE, 8.0)])
     (option,) = gang_options(view, view.jobs[0])
     assert option.units_per_s == 0.5
     assert [stretch.units_per_s for stretch in option.stretches] == [0.5, 0.5]
@@ -136,7 +136,7 @@ def test_a_plan_knows_the_transfers_and_the_account(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("costopt.optimize.planner.plan", watched)
     account = Account((Quota("q", max_gpus=8),), {"blue": Tenant("blue", 2.0)})
     ways = {(ELSEWHERE, "aws/us-east-1"): WAY}
-    view = replace(look(with_data(), [offer(SAFE, 8.0)]), transfers=ways, account=account)
+    view = replace(build_view(with_data(), [offer(SAFE, 8.0)]), transfers=ways, account=account)
     MilpStrategy().decide(view)
     (request,) = asked
     assert (request.quotas, request.tenants) == (account.quotas, account.tenants)
@@ -193,7 +193,7 @@ def test_what_can_run_runs_where_waiting_saves_next_to_nothing() -> None:
 def test_waiting_costs_more_the_less_slack_is_left() -> None:
     def wait_usd(deadline_h: float) -> float | None:
         job = task(deadline_s=deadline_h * HOUR_S)
-        view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
+        view = build_view(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
         return only(AdaptiveStrategy().decide(view)).wait_usd
 
     ample, tight, none = wait_usd(48), wait_usd(1.5), wait_usd(1.2)

@@ -10,7 +10,7 @@ from costopt.domain.job import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.strategies.fault_isolation import FAILED, FaultIsolatedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.support.strategy_fixtures import look, nodes_in, offer
+from tests.support.strategy_fixtures import build_view, nodes_in, offer
 
 MARKET = (offer(SPOT_A, 1.0), offer(SAFE, 3.0))
 
@@ -34,7 +34,7 @@ def _view(names: str, deadline_s: float = 40 * HOUR_S) -> View:
     """Jobs that have a node of SPOT_B each."""
     jobs = [task(name=name, deadline_s=deadline_s) for name in names]
     views = tuple(JobView(j, Progress(), nodes_in(SPOT_B, job=j.name)) for j in jobs)
-    return replace(look(jobs[0], MARKET), jobs=views)
+    return replace(build_view(jobs[0], MARKET), jobs=views)
 
 
 def _failed(desired: Desired) -> str:

@@ -12,29 +12,29 @@ from costopt.strategies.baselines import GreedySpotStrategy
 from costopt.strategies.gang_options import gang_options, uninterruptible_options
 from costopt.strategies.uniform_progress import CapacityMode, apply_safety_net, current_mode
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.support.strategy_fixtures import TICK_S, look, nodes_in, offer, only
+from tests.support.strategy_fixtures import TICK_S, build_view, nodes_in, offer, only
 
 OFFERS = [offer(SPOT_A, 2.0), offer(SPOT_B, 1.0), offer(SAFE, 8.0)]
 
 
 def test_the_cheapest_spot() -> None:
-    decision = only(GreedySpotStrategy().decide(look(task(), OFFERS)))
+    decision = only(GreedySpotStrategy().decide(build_view(task(), OFFERS)))
     assert decision.targets == (Target(SPOT_B, 1),)
     assert decision.rule is None
 
 
 def test_spot_that_runs_is_kept_though_another_is_cheaper() -> None:
-    view = look(task(), OFFERS, nodes=nodes_in(SPOT_A))
+    view = build_view(task(), OFFERS, nodes=nodes_in(SPOT_A))
     assert only(GreedySpotStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
 def test_waits_where_there_is_none() -> None:
-    view = look(task(), [offer(SPOT_A, 2.0, 0), offer(SAFE, 8.0)])
+    view = build_view(task(), [offer(SPOT_A, 2.0, 0), offer(SAFE, 8.0)])
     assert only(GreedySpotStrategy().decide(view)).targets == ()
 
 
 def test_on_demand_when_time_runs_out() -> None:
-    view = look(task(deadline_s=4 * HOUR_S + 250), [offer(SPOT_A, 2.0, 0), offer(SAFE, 8.0)])
+    view = build_view(task(deadline_s=4 * HOUR_S + 250), [offer(SPOT_A, 2.0, 0), offer(SAFE, 8.0)])
     decision = only(GreedySpotStrategy().decide(view))
     assert decision.targets == (Target(SAFE, 1),)
     assert decision.rule == "safety_net"
@@ -47,7 +47,7 @@ def test_what_a_job_runs_on_determines_its_mode() -> None:
         (nodes_in(SAFE), CapacityMode.SAFE),
         (nodes_in(SAFE) + nodes_in(SPOT_A), CapacityMode.SPOT),
     ]:
-        assert current_mode(look(task(nodes=(1, 2)), OFFERS, nodes=nodes).jobs[0]) is mode
+        assert current_mode(build_view(task(nodes=(1, 2)), OFFERS, nodes=nodes).jobs[0]) is mode
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,6 @@ def test_the_published_net(
     job = task(20 * TICK_S, (20 + slack_ticks) * TICK_S)
     checkpoint = replace(job.checkpoint, restore_s=0.0)
     job = replace(job, startup_s=2 * TICK_S, checkpoint=checkpoint)
-    view = look(job, OFFERS, nodes=nodes, starts_in_s=starts_in_s)
+    view = build_view(job, OFFERS, nodes=nodes, starts_in_s=starts_in_s)
     (fallback,) = uninterruptible_options(gang_options(view, view.jobs[0]))
     assert apply_safety_net(view, view.jobs[0], CapacityMode.SPOT, fallback) is mode

@@ -32,7 +32,7 @@ from tests.support.engine_fixtures import (
     task,
 )
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 HAZARDS = SomeHazard()
 
@@ -67,14 +67,14 @@ def _at(view: View, seconds: float) -> View:
 
 
 def test_it_follows_its_plan() -> None:
-    decision = only(MilpStrategy().decide(look(JOB, OFFERS)))
+    decision = only(MilpStrategy().decide(build_view(JOB, OFFERS)))
     assert decision.targets == (Target(SPOT_A, 1),)
     assert "planned at" in decision.reason
 
 
 def test_it_plans_within_the_account_s_guards() -> None:
     """Two jobs, of which the account lets one run at a time."""
-    views = [look(task(2 * HOUR_S, 6 * HOUR_S, name=name), OFFERS) for name in ("a", "b")]
+    views = [build_view(task(2 * HOUR_S, 6 * HOUR_S, name=name), OFFERS) for name in ("a", "b")]
     view = replace(views[0], jobs=tuple(job_view for each in views for job_view in each.jobs))
     guarded = replace(view, account=Account(guards=AccountGuards(max_nodes=1)))
     nodes = [
@@ -90,7 +90,7 @@ def test_it_plans_within_the_account_s_guards() -> None:
 
 def test_a_plan_stands_until_it_is_old(plans: list[PlanRequest]) -> None:
     strategy = MilpStrategy(replan_s=1800)
-    view = look(JOB, OFFERS, nodes=nodes_in(SPOT_A))
+    view = build_view(JOB, OFFERS, nodes=nodes_in(SPOT_A))
     for seconds in range(0, 1800, 300):
         strategy.decide(_at(view, seconds))
     assert len(plans) == 1
@@ -101,11 +101,11 @@ def test_a_plan_stands_until_it_is_old(plans: list[PlanRequest]) -> None:
 def test_a_plan_is_made_again_when_its_inputs_change(plans: list[PlanRequest]) -> None:
     running = {"nodes": nodes_in(SPOT_A)}
     grounds = [
-        look(JOB, OFFERS),
-        look(JOB, OFFERS, **running),  # type: ignore[arg-type]
-        look(JOB, OFFERS[1:], **running),  # type: ignore[arg-type]
-        look(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], **running),  # type: ignore[arg-type]
-        look(JOB, [_offer(SPOT_A, 2.5), *OFFERS[1:]], **running),  # type: ignore[arg-type]
+        build_view(JOB, OFFERS),
+        build_view(JOB, OFFERS, **running),  # type: ignore[arg-type]
+        build_view(JOB, OFFERS[1:], **running),  # type: ignore[arg-type]
+        build_view(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], **running),  # type: ignore[arg-type]
+        build_view(JOB, [_offer(SPOT_A, 2.5), *OFFERS[1:]], **running),  # type: ignore[arg-type]
     ]
     strategy = MilpStrategy()
     for number, view in enumerate(grounds, 1):
@@ -115,26 +115,26 @@ def test_a_plan_is_made_again_when_its_inputs_change(plans: list[PlanRequest]) -
 
 
 def test_where_no_plan_is_possible_it_says_why() -> None:
-    decision = only(MilpStrategy().decide(look(JOB, [])))
+    decision = only(MilpStrategy().decide(build_view(JOB, [])))
     assert decision.targets == ()
     assert decision.reason.startswith("no plan, ")
     assert "there are no offers" in decision.reason
 
 
 def test_without_a_plan_what_runs_is_kept() -> None:
-    decision = only(MilpStrategy().decide(look(JOB, [], nodes=nodes_in(SPOT_A))))
+    decision = only(MilpStrategy().decide(build_view(JOB, [], nodes=nodes_in(SPOT_A))))
     assert decision.targets == (Target(SPOT_A, 1),)
 
 
 def test_the_nodes_of_a_last_save_are_kept() -> None:
-    view = look(JOB, OFFERS, done=JOB.work.amount, saved=0.0, nodes=nodes_in(SPOT_A))
+    view = build_view(JOB, OFFERS, done=JOB.work.amount, saved=0.0, nodes=nodes_in(SPOT_A))
     assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
 def test_a_command_that_lost_its_nodes_after_its_last_save_is_ended_at_once() -> None:
-    view = look(JOB, OFFERS, done=JOB.work.amount)
+    view = build_view(JOB, OFFERS, done=JOB.work.amount)
     assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
-    gone = look(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], done=JOB.work.amount)
+    gone = build_view(JOB, [_offer(SPOT_A, 2.0, 0), *OFFERS[1:]], done=JOB.work.amount)
     assert only(MilpStrategy().decide(gone)).targets != ()
 
 
@@ -143,14 +143,14 @@ def test_a_failing_optimizer_does_not_stop_the_gang(monkeypatch: pytest.MonkeyPa
         raise SolverError("no")
 
     monkeypatch.setattr("costopt.optimize.planner.plan", fail)
-    decision = only(MilpStrategy().decide(look(JOB, OFFERS, nodes=nodes_in(SPOT_A))))
+    decision = only(MilpStrategy().decide(build_view(JOB, OFFERS, nodes=nodes_in(SPOT_A))))
     assert decision.targets == (Target(SPOT_A, 1),)
 
 
 def test_a_small_change_of_a_price_triggers_no_plan(plans: list[PlanRequest]) -> None:
     strategy = MilpStrategy()
     for price, expected in ((2.0, 1), (2.001, 1), (2.2, 2)):
-        view = look(JOB, [_offer(SPOT_A, price), *OFFERS[1:]], nodes=nodes_in(SPOT_A))
+        view = build_view(JOB, [_offer(SPOT_A, price), *OFFERS[1:]], nodes=nodes_in(SPOT_A))
         strategy.decide(view)
         assert len(plans) == expected, price
 

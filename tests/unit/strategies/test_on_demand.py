@@ -16,24 +16,24 @@ from tests.support.engine_fixtures import (
     rules,
     task,
 )
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 OFFERS = [offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 40.0)]
 
 
 def test_the_cheapest_in_time() -> None:
-    assert only(OnDemandStrategy().decide(look(task(), OFFERS))).targets == (Target(SAFE, 1),)
-    tight = look(task(deadline_s=2 * HOUR_S), OFFERS)
+    assert only(OnDemandStrategy().decide(build_view(task(), OFFERS))).targets == (Target(SAFE, 1),)
+    tight = build_view(task(deadline_s=2 * HOUR_S), OFFERS)
     assert only(OnDemandStrategy().decide(tight)).targets == (Target(BIG_SAFE, 1),)
 
 
 def test_what_runs_is_kept() -> None:
-    view = look(task(), OFFERS, nodes=nodes_in(BIG_SAFE))
+    view = build_view(task(), OFFERS, nodes=nodes_in(BIG_SAFE))
     assert only(OnDemandStrategy().decide(view)).targets == (Target(BIG_SAFE, 1),)
 
 
 def test_without_an_offer_it_says_so() -> None:
-    decision = only(OnDemandStrategy().decide(look(task(), OFFERS[:1])))
+    decision = only(OnDemandStrategy().decide(build_view(task(), OFFERS[:1])))
     assert decision.targets == ()
     assert "no on-demand offer" in decision.reason
 

@@ -11,7 +11,7 @@ from costopt.domain.view import Target
 from costopt.strategies.patience import with_deadlines
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.support.strategy_fixtures import Wants, look, offer, only
+from tests.support.strategy_fixtures import Wants, build_view, offer, only
 
 SAFE_OFFER, SPOT_OFFER = offer(SAFE, 8.0), offer(SPOT_A, 2.0)
 
@@ -21,7 +21,9 @@ def _open_ended(usd_per_hour: float) -> Job:
 
 
 def _patience_h(usd_per_hour: float) -> float:
-    job = with_deadlines(look(_open_ended(usd_per_hour), [SAFE_OFFER, SPOT_OFFER])).jobs[0].job
+    job = (
+        with_deadlines(build_view(_open_ended(usd_per_hour), [SAFE_OFFER, SPOT_OFFER])).jobs[0].job
+    )
     assert job.deadline_at is not None
     return (job.deadline_at - job.start_at).total_seconds() / 3600
 
@@ -33,14 +35,14 @@ def test_a_job_waits_until_waiting_has_cost_what_safe_capacity_costs() -> None:
 
 
 def test_a_deadline_stays_and_without_safe_capacity_there_is_no_hurry() -> None:
-    view = look(task(), [SAFE_OFFER])
+    view = build_view(task(), [SAFE_OFFER])
     assert with_deadlines(view) is view
-    job = with_deadlines(look(_open_ended(1.0), [SPOT_OFFER])).jobs[0].job
+    job = with_deadlines(build_view(_open_ended(1.0), [SPOT_OFFER])).jobs[0].job
     assert job.deadline_at == job.until_at
 
 
 @pytest.mark.parametrize(("now_h", "waits"), [(1.0, True), (30.0, False)])
 def test_it_goes_to_safe_capacity_when_its_patience_ends(now_h: float, waits: bool) -> None:
-    view = look(_open_ended(2.0), [SAFE_OFFER], now_s=now_h * HOUR_S)
+    view = build_view(_open_ended(2.0), [SAFE_OFFER], now_s=now_h * HOUR_S)
     decision = only(ShieldedStrategy(Wants()).decide(view))
     assert decision.targets == (() if waits else (Target(SAFE, 1),))

@@ -26,7 +26,7 @@ from tests.support.owned_cluster import (
     made_workload,
     owner,
 )
-from tests.support.strategy_fixtures import look, offer
+from tests.support.strategy_fixtures import build_view, offer
 
 Speeds = tuple[tuple[int, float], ...]
 SPEEDS = tuple((1 << power, 1.7**power) for power in range(4))
@@ -168,12 +168,12 @@ def test_all_pools_are_weighed_in_turn_and_the_best_in_between(
         (each, ClusterJob(each.job.name, "", gangs, 1.0, 0.0, 0.0, 3600.0, is_urgent=False))
         for each in views
     ]
-    view, search = look(views[0].job, offers), SpotSearch()
+    view, search = build_view(views[0].job, offers), SpotSearch()
     assert search.rests(view, jobs).keys() == {"a"}
     # Now it is the turn of the other, and the first one has what was best.
     found = search.rests(view, jobs)
     assert [found[name].option.pool for name in ("a", "b")] == [SPOT_A, SPOT_A]
     # Of those that were good the other one is left; and then none is.
-    found = search.rests(look(views[0].job, offers[1:]), jobs)
+    found = search.rests(build_view(views[0].job, offers[1:]), jobs)
     assert [found[name].option.pool for name in ("a", "b")] == [SPOT_B, SPOT_B]
-    assert not search.rests(look(views[0].job, []), jobs)
+    assert not search.rests(build_view(views[0].job, []), jobs)

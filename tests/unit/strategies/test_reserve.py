@@ -17,11 +17,11 @@ from costopt.strategies.remaining_time import (
     seconds_to_finish,
 )
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.support.strategy_fixtures import look, nodes_in, offer
+from tests.support.strategy_fixtures import build_view, nodes_in, offer
 
 
 def _option() -> GangOption:
-    view = look(task(), [offer(SAFE, 8.0)])
+    view = build_view(task(), [offer(SAFE, 8.0)])
     (option,) = gang_options(view, view.jobs[0])
     return option
 
@@ -54,19 +54,19 @@ def test_a_phase_of_another_size_costs_another_start() -> None:
     phases = (Phase("narrow", 0.5, 1, 1), Phase("wide", 0.5, 2, 2))
     points = (ThroughputSample("V100", 1, 1.0), ThroughputSample("V100", 2, 2.0))
     job = replace(task(nodes=(1, 2), save_s=0), phases=phases, throughput=Throughput(points))
-    view = look(job, [offer(SAFE, 8.0)])
+    view = build_view(job, [offer(SAFE, 8.0)])
     (option,) = gang_options(view, view.jobs[0])
     assert seconds_to_finish(option, job, 4 * HOUR_S) == 150 + 2 * HOUR_S + 150 + HOUR_S
     assert seconds_to_finish(option, job, 2 * HOUR_S) == 150 + HOUR_S
 
 
 def test_seconds_left_hold_the_reserve_back() -> None:
-    view = look(task(deadline_s=HOUR_S), [], now_s=600, reserve_s=100)
+    view = build_view(task(deadline_s=HOUR_S), [], now_s=600, reserve_s=100)
     assert seconds_left(view, view.jobs[0]) == 3600 - 600 - 100
 
 
 def test_a_gang_runs_only_if_it_is_exactly_there() -> None:
-    view = look(task(nodes=(1, 4)), [], nodes=nodes_in(SPOT_A, 2))
+    view = build_view(task(nodes=(1, 4)), [], nodes=nodes_in(SPOT_A, 2))
     (job_view,) = view.jobs
     assert is_running(job_view, [Target(SPOT_A, 2)])
     assert not is_running(job_view, [Target(SPOT_A, 1)])
@@ -77,5 +77,5 @@ def test_a_gang_runs_only_if_it_is_exactly_there() -> None:
 
 @pytest.mark.parametrize(("starts_in_s", "left_s"), [(None, 0.0), (30.0, 30.0), (-30.0, 0.0)])
 def test_the_rest_of_the_start(starts_in_s: float | None, left_s: float) -> None:
-    view = look(task(), [], starts_in_s=starts_in_s)
+    view = build_view(task(), [], starts_in_s=starts_in_s)
     assert remaining_startup_s(view, view.jobs[0]) == left_s

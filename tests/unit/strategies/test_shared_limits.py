@@ -19,7 +19,7 @@ from costopt.strategies.shared_limits import SharedLimits
 from costopt.views.planned import planned_table
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, rules, task
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import look, offer
+from tests.support.strategy_fixtures import build_view, offer
 
 ONE_NODE = Account(quotas=(Quota("one", max_nodes=1),))
 TIGHT, LOOSE = task(deadline_s=6 * HOUR_S, name="tight"), task(deadline_s=10 * HOUR_S, name="loose")
@@ -27,7 +27,7 @@ TIGHT, LOOSE = task(deadline_s=6 * HOUR_S, name="tight"), task(deadline_s=10 * H
 
 def _view(account: Account, limits: Limits | None = None) -> View:
     """Two jobs of 4 h each, of which one has 2 h to spare and the other 6."""
-    view = look(TIGHT, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
+    view = build_view(TIGHT, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
     jobs = (view.jobs[0], JobView(LOOSE, view.jobs[0].progress))
     policy = replace(view.policy, limits=limits or Limits())
     return replace(view, jobs=jobs, account=account, policy=policy)

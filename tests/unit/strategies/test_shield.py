@@ -29,7 +29,7 @@ from tests.support.engine_fixtures import (
     rules,
     task,
 )
-from tests.support.strategy_fixtures import TICK_S, Wants, look, nodes_in, offer, only
+from tests.support.strategy_fixtures import TICK_S, Wants, build_view, nodes_in, offer, only
 
 SPOT_OFFER, SAFE_OFFER, BIG_OFFER = offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 36.0)
 NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
@@ -48,25 +48,27 @@ def _decide(view: View, *targets: Target) -> tuple[tuple[Target, ...], str | Non
 def test_spot_and_waiting_stand_while_a_tick_can_be_lost(
     wanted: tuple[Target, ...], spare_s: float, stands: bool
 ) -> None:
-    view = look(task(deadline_s=NEEDED_S + spare_s), [SPOT_OFFER, SAFE_OFFER])
+    view = build_view(task(deadline_s=NEEDED_S + spare_s), [SPOT_OFFER, SAFE_OFFER])
     expected = (wanted, None) if stands else ((Target(SAFE, 1),), "shield")
     assert _decide(view, *wanted) == expected
 
 
 def test_the_reserve_is_held_back() -> None:
-    view = look(task(deadline_s=NEEDED_S + TICK_S + 500), [SPOT_OFFER, SAFE_OFFER], reserve_s=600)
+    view = build_view(
+        task(deadline_s=NEEDED_S + TICK_S + 500), [SPOT_OFFER, SAFE_OFFER], reserve_s=600
+    )
     assert _decide(view)[1] == "shield"
 
 
 def test_the_slack_is_reported_with_every_decision() -> None:
-    view = look(task(deadline_s=NEEDED_S + 5000), [SPOT_OFFER, SAFE_OFFER])
+    view = build_view(task(deadline_s=NEEDED_S + 5000), [SPOT_OFFER, SAFE_OFFER])
     decision = only(ShieldedStrategy(Wants()).decide(view))
     assert decision.slack_s == pytest.approx(5000)
     assert slack_of(view, view.jobs[0]) == pytest.approx(5000)
 
 
 def test_without_safe_capacity_there_is_no_slack_and_nothing_to_overrule_with() -> None:
-    view = look(task(deadline_s=60), [SPOT_OFFER])
+    view = build_view(task(deadline_s=60), [SPOT_OFFER])
     assert _decide(view, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
     assert slack_of(view, view.jobs[0]) is None
 
@@ -77,21 +79,21 @@ def test_without_safe_capacity_there_is_no_slack_and_nothing_to_overrule_with() 
     ids=["cheapest in time", "faster", "least late"],
 )
 def test_the_cheapest_safe_pool_that_is_in_time(deadline_s: float, chosen: object) -> None:
-    view = look(task(deadline_s=deadline_s), [SPOT_OFFER, SAFE_OFFER, BIG_OFFER])
+    view = build_view(task(deadline_s=deadline_s), [SPOT_OFFER, SAFE_OFFER, BIG_OFFER])
     assert _decide(view) == ((Target(chosen, 1),), "shield")  # type: ignore[arg-type]
 
 
 def test_an_uninterruptible_pool_without_room_is_not_an_option() -> None:
-    view = look(task(deadline_s=NEEDED_S + 100), [offer(SAFE, 8.0, 0), BIG_OFFER])
+    view = build_view(task(deadline_s=NEEDED_S + 100), [offer(SAFE, 8.0, 0), BIG_OFFER])
     assert _decide(view) == ((), None)
-    tight = look(task(deadline_s=HOUR_S), [offer(SAFE, 8.0, 0), BIG_OFFER])
+    tight = build_view(task(deadline_s=HOUR_S), [offer(SAFE, 8.0, 0), BIG_OFFER])
     assert _decide(tight)[0] == (Target(BIG_SAFE, 1),)
 
 
 def test_a_safe_gang_that_is_too_slow_gives_way_to_a_faster_one() -> None:
-    view = look(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER])
+    view = build_view(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER])
     assert _decide(view, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
-    enough = look(task(deadline_s=NEEDED_S + 1), [SAFE_OFFER, BIG_OFFER])
+    enough = build_view(task(deadline_s=NEEDED_S + 1), [SAFE_OFFER, BIG_OFFER])
     assert _decide(enough, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
 
 
@@ -101,7 +103,7 @@ def test_a_gang_on_spot_is_not_left_because_a_smaller_safe_one_comes_to_be_in_ti
     inner: Strategy, room: int, stands: bool
 ) -> None:
     job = task(deadline_s=NEEDED_S + 10, nodes=(1, 2))
-    view = look(job, [SPOT_OFFER, offer(SAFE, 8.0, room)], nodes=nodes_in(SPOT_A, 2))
+    view = build_view(job, [SPOT_OFFER, offer(SAFE, 8.0, room)], nodes=nodes_in(SPOT_A, 2))
     decision = only(ShieldedStrategy(inner).decide(view))
     assert decision.targets == (Target(SPOT_A, 2) if stands else Target(SAFE, 1),)
 
@@ -109,12 +111,12 @@ def test_a_gang_on_spot_is_not_left_because_a_smaller_safe_one_comes_to_be_in_ti
 def test_the_reserve_is_there_to_be_used_once_launches_were_refused() -> None:
     """Not held back any more: what runs and ends in its time is kept, what is too slow is not."""
     offers = [SPOT_OFFER, SAFE_OFFER, BIG_OFFER]
-    runs_slowly = look(
+    runs_slowly = build_view(
         task(deadline_s=BIG_NEEDED_S + 100), offers, nodes=nodes_in(SAFE), reserve_s=600
     )
     assert _decide(runs_slowly, Target(SAFE, 1)) == ((Target(BIG_SAFE, 1),), "shield")
     for deadline_s, kept in ((NEEDED_S - 149, SAFE), (NEEDED_S - 151, BIG_SAFE)):
-        late_by_start = look(
+        late_by_start = build_view(
             task(deadline_s=deadline_s),
             offers,
             nodes=nodes_in(SAFE),
@@ -126,7 +128,7 @@ def test_the_reserve_is_there_to_be_used_once_launches_were_refused() -> None:
 def test_the_save_of_the_gang_before_is_allowed_for_where_nodes_start_up_earlier() -> None:
     job = task(deadline_s=NEEDED_S + 1000, save_s=10)
     quick = replace(job, startup_s=0, checkpoint=replace(job.checkpoint, restore_s=150))
-    views = [look(quick, [SAFE_OFFER], nodes=nodes) for nodes in ((), nodes_in(SPOT_A))]
+    views = [build_view(quick, [SAFE_OFFER], nodes=nodes) for nodes in ((), nodes_in(SPOT_A))]
     slacks_s = [slack_of(view, view.jobs[0]) for view in views]
     assert slacks_s == [pytest.approx(1000), pytest.approx(990)]
 
@@ -134,20 +136,22 @@ def test_the_save_of_the_gang_before_is_allowed_for_where_nodes_start_up_earlier
 def test_a_safe_gang_spread_over_zones_is_as_safe_as_one_in_a_zone() -> None:
     other = replace(SAFE, zone="another")
     offers = [SPOT_OFFER, SAFE_OFFER, offer(other, 8.0)]
-    unhurried = look(task(deadline_s=40 * HOUR_S, nodes=(2, 2)), offers)
+    unhurried = build_view(task(deadline_s=40 * HOUR_S, nodes=(2, 2)), offers)
     slack_s = slack_of(unhurried, unhurried.jobs[0])
     assert slack_s is not None
     due_s = 40 * HOUR_S - slack_s + TICK_S / 2
-    view = look(task(deadline_s=due_s, nodes=(2, 2)), offers)
+    view = build_view(task(deadline_s=due_s, nodes=(2, 2)), offers)
     spread = (Target(SAFE, 1), Target(other, 1))
     assert _decide(view, *spread) == (spread, None)
     assert _decide(view, Target(SPOT_A, 1), Target(other, 1))[1] == "shield"
 
 
 def test_a_safe_gang_that_runs_needs_no_new_start() -> None:
-    view = look(task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER], nodes=nodes_in(SAFE))
+    view = build_view(
+        task(deadline_s=NEEDED_S - 100), [SAFE_OFFER, BIG_OFFER], nodes=nodes_in(SAFE)
+    )
     assert _decide(view, Target(SAFE, 1)) == ((Target(SAFE, 1),), None)
-    starting = look(
+    starting = build_view(
         task(deadline_s=NEEDED_S - 100),
         [SAFE_OFFER, BIG_OFFER],
         nodes=nodes_in(SAFE),
@@ -163,7 +167,7 @@ def test_work_that_is_not_saved_does_not_count_before_it_is_safe() -> None:
     """
     deadline_s = 2 * HOUR_S + NEEDED_S - HOUR_S
     offers = [SPOT_OFFER, SAFE_OFFER, BIG_OFFER]
-    on_spot = look(
+    on_spot = build_view(
         task(deadline_s=deadline_s),
         offers,
         now_s=2 * HOUR_S,
@@ -182,7 +186,7 @@ def test_what_survives_the_tick_counts_where_a_save_takes_no_time() -> None:
     job = replace(job, checkpoint=replace(job.checkpoint, restore_s=0))
     needed_s = 4 * HOUR_S
     job = replace(task(deadline_s=needed_s + 10, save_s=0), startup_s=0, checkpoint=job.checkpoint)
-    uninterruptible = look(
+    uninterruptible = build_view(
         job, [SPOT_OFFER, SAFE_OFFER], uninterruptible_s=TICK_S, nodes=nodes_in(SPOT_A)
     )
     assert _decide(uninterruptible, Target(SPOT_A, 1)) == ((Target(SPOT_A, 1),), None)
@@ -199,7 +203,7 @@ def test_a_phase_that_may_not_pause_goes_on_on_demand() -> None:
     job = replace(task(), phases=phases)
     offers = [SPOT_OFFER, SAFE_OFFER]
     for done, paused in [(0.0, True), (1.0, True), (2 * HOUR_S, True), (2 * HOUR_S + 1, False)]:
-        view = look(job, offers, done=done)
+        view = build_view(job, offers, done=done)
         assert may_pause(view.jobs[0]) is paused
         expected = ((), None) if paused else ((Target(SAFE, 1),), "no_pause")
         assert _decide(view) == expected, done
@@ -208,8 +212,8 @@ def test_a_phase_that_may_not_pause_goes_on_on_demand() -> None:
 
 def test_a_first_phase_that_may_not_pause_may_be_begun_late() -> None:
     job = replace(task(), phases=(Phase("a", 1.0, 1, 1, may_pause=False),))
-    assert may_pause(look(job, []).jobs[0])
-    assert not may_pause(look(job, [], done=1.0).jobs[0])
+    assert may_pause(build_view(job, []).jobs[0])
+    assert not may_pause(build_view(job, [], done=1.0).jobs[0])
 
 
 def _narrowing() -> tuple[tuple[Phase, ...], Throughput]:
@@ -256,9 +260,11 @@ CAPPED_S = 150 + 4 * HOUR_S / 0.8 * (1 + 10 / 1800) + 10
 """What the capped gang needs."""
 
 
-def _capped_look(deadline_s: float, *pools: Pool, uninterruptible_s: float = 0.0) -> View:
+def _build_capped_view(deadline_s: float, *pools: Pool, uninterruptible_s: float = 0.0) -> View:
     job = task(deadline_s=deadline_s, save_s=0.0 if uninterruptible_s else 10.0)
-    view = look(job, [offer(where, 8.0) for where in pools], uninterruptible_s=uninterruptible_s)
+    view = build_view(
+        job, [offer(where, 8.0) for where in pools], uninterruptible_s=uninterruptible_s
+    )
     return replace(view, powers={p: replace(w, caps=(CAP,)) for p, w in view.powers.items()})
 
 
@@ -266,7 +272,7 @@ def _capped_look(deadline_s: float, *pools: Pool, uninterruptible_s: float = 0.0
 def test_a_power_cap_that_makes_a_safe_gang_late_is_lifted(
     spare_s: float, cap_w: float | None
 ) -> None:
-    view = _capped_look(CAPPED_S + spare_s, SAFE)
+    view = _build_capped_view(CAPPED_S + spare_s, SAFE)
     targets, rule = _decide(view, Target(SAFE, 1, 250.0))
     assert targets == (Target(SAFE, 1, cap_w),)
     assert rule == (None if cap_w else "shield")
@@ -278,10 +284,12 @@ def test_a_tick_on_capped_spot_counts_for_what_it_does_under_the_cap(
 ) -> None:
     """A start of 150 s and 150 s of work at 0.8 within the tick; then a start and all the rest."""
     after_tick_s = 150 + 4 * HOUR_S - 0.8 * (TICK_S - 150)
-    view = _capped_look(TICK_S + after_tick_s + spare_s, SPOT_A, SAFE, uninterruptible_s=TICK_S)
+    view = _build_capped_view(
+        TICK_S + after_tick_s + spare_s, SPOT_A, SAFE, uninterruptible_s=TICK_S
+    )
     assert _decide(view, Target(SPOT_A, 1, 250.0))[1] == rule
 
 
 def test_an_unmeasured_cap_slows_nothing() -> None:
-    view = _capped_look(NEEDED_S + 1, SAFE)
+    view = _build_capped_view(NEEDED_S + 1, SAFE)
     assert _decide(view, Target(SAFE, 1, 111.0))[1] is None

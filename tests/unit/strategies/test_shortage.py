@@ -19,7 +19,7 @@ from tests.support.engine_fixtures import (
     rules,
     task,
 )
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SAFE_B = SPOT_B.with_capacity_type(SAFE.capacity_type)
 
@@ -29,7 +29,7 @@ def _decide(
 ) -> Decision:
     """4 h of work for one node, so 4 / n on a gang of n that the job asks for."""
     job = task(nodes * 4 * HOUR_S, deadline_s=deadline_h * HOUR_S, nodes=(nodes, nodes))
-    return only(AdaptiveStrategy().decide(look(job, offers, nodes=on, done=0.0)))
+    return only(AdaptiveStrategy().decide(build_view(job, offers, nodes=on, done=0.0)))
 
 
 def test_on_demand_is_taken_elsewhere_where_the_first_pool_has_none() -> None:

@@ -11,7 +11,7 @@ from costopt.domain.view import Target, View
 from costopt.strategies.milp import MilpStrategy
 from tests.support.engine_fixtures import HOUR_S, SPOT_A, SPOT_B, SomeHazard, task
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SLOWNESS = 0.15
 JOB = task(2 * HOUR_S, 48 * HOUR_S)
@@ -39,7 +39,7 @@ def slow(view: View, done_units: float) -> View:
 
 def test_it_is_not_moved_to_where_it_was_not_measured() -> None:
     offers = [spot(SPOT_A, 2.0), spot(SPOT_B, 4.0)]
-    view = slow(look(JOB, offers, nodes=nodes_in(SPOT_A)), 0.1 * JOB.work.amount)
+    view = slow(build_view(JOB, offers, nodes=nodes_in(SPOT_A)), 0.1 * JOB.work.amount)
     assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
 
 
@@ -47,7 +47,7 @@ def test_it_keeps_its_nodes_when_its_plan_is_over() -> None:
     """The plan was made before the slowness was known, so it ends long before the work."""
     offers = [spot(SPOT_A, 2.0)]
     strategy = MilpStrategy(replan_s=48 * HOUR_S)
-    view = look(JOB, offers, nodes=nodes_in(SPOT_A))
+    view = build_view(JOB, offers, nodes=nodes_in(SPOT_A))
     strategy.decide(view)
     late = replace(slow(view, 0.5 * JOB.work.amount), now=after(4 * HOUR_S))
     assert only(strategy.decide(late)).targets == (Target(SPOT_A, 1),)

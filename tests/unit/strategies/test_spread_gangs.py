@@ -30,7 +30,7 @@ from tests.support.engine_fixtures import (
     task,
 )
 from tests.support.market_fixtures import P3, after
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SPOT_C = replace(SPOT_A, zone="us-east-1c")
 FAR = replace(SPOT_A, region="us-west-2", zone="us-west-2a")
@@ -52,7 +52,7 @@ def _job(
 def _view(
     offers: Sequence[Offer], job: Job | None = None, nodes: tuple[Node, ...] = (), now_s: float = 0
 ) -> View:
-    return look(job or _job(), [*offers, SAFE_OFFER], nodes=nodes, now_s=now_s, done=600.0)
+    return build_view(job or _job(), [*offers, SAFE_OFFER], nodes=nodes, now_s=now_s, done=600.0)
 
 
 def _decide(
@@ -125,7 +125,7 @@ def test_a_spread_that_runs_is_kept() -> None:
     decision = _decide(offers, nodes=nodes)
     assert decision.targets == HALVES
     assert decision.reason.startswith("stay on")
-    without_safe = look(_job(), offers, nodes=nodes, done=600.0)
+    without_safe = build_view(_job(), offers, nodes=nodes, done=600.0)
     assert only(AdaptiveStrategy().decide(without_safe)).targets == HALVES
 
 
@@ -147,7 +147,7 @@ def test_the_shield_counts_what_a_spread_does_within_a_tick() -> None:
     """Half a minute of slack: on the recorded grid it is not interrupted before the end."""
     nodes = (*nodes_in(SPOT_A, 2), *nodes_in(SPOT_B, 2))
     job = replace(_job(), checkpoint=replace(_job().checkpoint, save_s=0.0, restore_s=0.0))
-    view = look(
+    view = build_view(
         replace(job, deadline_at=after(150.0)),
         [*TWO_ZONES, SAFE_OFFER],
         nodes=nodes,

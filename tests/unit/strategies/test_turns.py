@@ -11,7 +11,7 @@ from costopt.domain.market import CapacityType
 from costopt.domain.view import View
 from costopt.strategies.shield import SHIELD, ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.support.strategy_fixtures import TICK_S, Wants, look, offer
+from tests.support.strategy_fixtures import TICK_S, Wants, build_view, offer
 
 OFFERS = [offer(SPOT_A, 2.0), offer(SAFE, 8.0)]
 NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10 + TICK_S
@@ -21,10 +21,12 @@ ANY = Quota("all", max_nodes=1)
 
 def _three(deadline_s: float, *quotas: Quota, tenants: tuple[str, ...] = ("t", "t", "t")) -> View:
     jobs = [
-        look(replace(task(deadline_s=deadline_s, name=f"job-{n}"), tenant=tenant), OFFERS).jobs[0]
+        build_view(
+            replace(task(deadline_s=deadline_s, name=f"job-{n}"), tenant=tenant), OFFERS
+        ).jobs[0]
         for n, tenant in enumerate(tenants)
     ]
-    view = look(task(), OFFERS)
+    view = build_view(task(), OFFERS)
     return replace(view, jobs=tuple(jobs), account=Account(quotas))
 
 

@@ -8,7 +8,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.view import Target
 from costopt.strategies.uniform_progress import UniformProgressStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, task
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SPOT, NO_SPOT = offer(SPOT_A, 2.0), offer(SPOT_A, 2.0, 0)
 SAFE_OFFER = offer(SAFE, 8.0)
@@ -20,7 +20,7 @@ def _decide(
     done_s: float, *, spot: bool, nodes: tuple[Node, ...] = (), hysteresis: bool = True
 ) -> tuple[Target, ...]:
     """4 h of work in 16 h, 8 h of which have passed: the pace is 2 h."""
-    view = look(
+    view = build_view(
         task(deadline_s=16 * HOUR_S),
         [SPOT if spot else NO_SPOT, SAFE_OFFER],
         now_s=8 * HOUR_S,
@@ -64,5 +64,5 @@ def test_on_demand_is_left_for_spot_by_the_pace_of_two_overheads(
 
 def test_without_on_demand_it_takes_spot_or_waits() -> None:
     for spot, expected in [(SPOT, ON_SPOT), (NO_SPOT, WAIT)]:
-        view = look(task(), [spot], now_s=30 * HOUR_S)
+        view = build_view(task(), [spot], now_s=30 * HOUR_S)
         assert only(UniformProgressStrategy().decide(view)).targets == expected

@@ -19,7 +19,7 @@ from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
 from tests.support.market_fixtures import T0
-from tests.support.strategy_fixtures import look, nodes_in, offer, only
+from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 ON_A, ON_SAFE = (Target(SPOT_A, 1),), (Target(SAFE, 1),)
 WAIT: tuple[Target, ...] = ()
@@ -45,7 +45,7 @@ def _decide(
     spot: tuple[Pool, ...] = (SPOT_A,),
 ) -> Decision:
     """4 h of work on a gang on spot at $2 or on demand at $8."""
-    view = look(
+    view = build_view(
         task(deadline_s=deadline_h * HOUR_S),
         [*(offer(pool, 2.0) for pool in spot), offer(SAFE, 8.0)],
         now_s=now_h * HOUR_S,
@@ -93,7 +93,7 @@ def test_the_program_is_solved_once_while_forecasts_stay() -> None:
     strategy = AdaptiveStrategy()
     programs = set()
     for tick in range(12):
-        view = look(
+        view = build_view(
             task(deadline_s=20 * HOUR_S),
             [offer(SPOT_A, 2.0), offer(SAFE, 8.0)],
             now_s=300.0 * tick,
@@ -117,7 +117,7 @@ def _phased(*, may_pause: bool = True, second_speed: float = 0.25) -> Job:
 
 
 def _phase_view(job: Job, *, now_h: float, done_h: float, nodes: tuple[Node, ...] = ()) -> View:
-    return look(
+    return build_view(
         job,
         [offer(SPOT_A, 2.0, 0), offer(SAFE, 8.0)],
         now_s=now_h * HOUR_S,
@@ -140,7 +140,7 @@ def test_a_phase_that_may_not_pause_makes_interruptible_capacity_more_expensive(
     values = []
     for may_pause in (True, False):
         job = _phased(may_pause=may_pause, second_speed=1.0)
-        view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)], done=2.1 * HOUR_S)
+        view = build_view(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)], done=2.1 * HOUR_S)
         decision = only(AdaptiveStrategy().decide(view))
         (reported,) = [each for each in decision.alternatives if str(SPOT_A) in each.choice]
         assert reported.value_usd is not None
@@ -158,7 +158,7 @@ def test_each_phase_costs_what_its_gang_does() -> None:
             throughput=Throughput(points),
             phases=(Phase("a", 0.5, 1, 1), Phase("b", 0.5, nodes, nodes)),
         )
-        view = look(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
+        view = build_view(job, [offer(SPOT_A, 2.0), offer(SAFE, 8.0)])
         (reported,) = [
             each
             for each in only(AdaptiveStrategy().decide(view)).alternatives
@@ -175,7 +175,7 @@ def _elastic(deadline_h: float, available: int, *, nodes: tuple[Node, ...] = ())
         ThroughputSample("V100", n, 0.5 * (1.8 ** (n.bit_length() - 1))) for n in (1, 2, 4)
     )
     job = replace(task(deadline_s=deadline_h * HOUR_S, nodes=(1, 4)), throughput=Throughput(points))
-    view = look(job, [offer(SPOT_A, 2.0, available), offer(SAFE, 8.0)], nodes=nodes)
+    view = build_view(job, [offer(SPOT_A, 2.0, available), offer(SAFE, 8.0)], nodes=nodes)
     return only(AdaptiveStrategy().decide(view))
 
 

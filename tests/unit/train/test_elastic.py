@@ -202,13 +202,13 @@ def test_who_sleeps_while_it_restores_joins_who_saved_meanwhile(
     os.mkfifo(held)
     options: dict[str, Any] = {"checkpoint": place, "full": [10, 2]}
     wary.start(first_head=str(held), **options)
-    with held.open("wb", buffering=0) as answer:
+    with held.open("wb", buffering=0) as response:
         os.kill(wary.pids[1], signal.SIGSTOP)
         wary.until(lambda: not wary.server.gang)
         wary.calm()
         wary.start(interval_s=0.01, **options)
         wary.until(lambda: head.read_bytes() != before)
-        answer.write(before)
+        response.write(before)
     os.kill(wary.pids[1], signal.SIGCONT)
     for found in wary.finish(1, 2):
         assert found["weights"] == undisturbed["weights"]
