@@ -211,9 +211,8 @@ def test_a_file_of_parameters_that_hangs_is_not_waited_for(
 ) -> None:
     def load(submission: Submission) -> AdmittedJob:
         hanging.read(submission.workdir)
-        return AdmittedJob(
-            submission, training_job(), Policy("any"), parse_document("", "job.yaml")
-        )
+        document = parse_document("name: llm", "job.yaml")
+        return AdmittedJob(submission, training_job(), Policy("any"), document)
 
     loader = SubmissionLoader(load)
     stuck = Submission("stuck", "default", 0, "array: {}", "", hanging.folder, T0, "me")
