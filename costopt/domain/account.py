@@ -15,6 +15,7 @@ from typing import Any
 
 from costopt.domain.commitments import Commitment
 from costopt.domain.contracts import ElectricityContract
+from costopt.domain.declared import Count, LargeCount, Name, Positive, Text, described
 from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.price_terms import PriceTerms
@@ -24,15 +25,19 @@ from costopt.domain.price_terms import PriceTerms
 class AccountGuards:
     """What all jobs of the account together may cost and hold; None does not limit.
 
-    The limits on dollars, in total and per calendar month (UTC), stop jobs; the others stop
-    launches.
+    The limits on dollars, in total and per calendar month, stop jobs; the others stop launches.
     """
 
-    max_usd: float | None = None
-    max_usd_per_month: float | None = None
-    max_usd_per_hour: float | None = None
-    max_nodes: int | None = None
-    max_launches_per_hour: int | None = None
+    max_usd: Positive | None = field(default=None, metadata=described("in all; default: no limit"))
+    max_usd_per_month: Positive | None = field(
+        default=None, metadata=described("in a calendar month (UTC); default: no limit")
+    )
+    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_nodes: Count | None = field(default=None, metadata=described("at once; default: no limit"))
+    max_launches_per_hour: LargeCount | None = field(
+        default=None,
+        metadata=described("nodes, those of owned clusters apart; default: no limit"),
+    )
 
 
 class CarbonSourceName(StrEnum):
@@ -122,28 +127,36 @@ UNLIMITED = Account()
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most so many nodes, GPUs, vCPUs and kW at a time where all given fields match.
+    """How much of what matches all given fields may run at a time.
 
     A field that is None or empty matches everything; a limit that is None does not limit.
-    ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` are the
-    leading letters of instance types, by which AWS counts ("p", "g", "vt"), in any case, or these
-    with a generation ("p5" is p5, p5e and p5en, but not p4d) or with a series and its kind, as
-    Google counts ("a3-megagpu"); with a ``tenant`` only its jobs count. Nodes on flex-start count
-    as spot ones too. ``max_kw`` is at the meter: the power cap of a site.
+    ``gpu_model`` matches as a job's request does ("H100" means every H100); ``families`` may be
+    of any case, and may go on with a generation ("p5" is p5, p5e and p5en, but not p4d) or with a
+    series and its kind, as Google counts ("a3-megagpu"). Nodes on flex-start count as spot ones
+    too.
     """
 
-    name: str
-    provider: str | None = None
-    region: str | None = None
-    gpu_model: str | None = None
-    capacity_type: CapacityType | None = None
-    max_nodes: int | None = None
-    max_gpus: int | None = None
-    families: tuple[str, ...] = ()
-    tenant: str | None = None
-    max_vcpus: int | None = None
-    max_kw: float | None = None
-    max_usd_per_hour: float | None = None
+    name: Name = field(metadata=described("the quota's name, as plans and errors show it"))
+    provider: Text | None = field(default=None, metadata=described("default: any"))
+    region: Text | None = field(default=None, metadata=described("default: any"))
+    gpu_model: Text | None = field(default=None, metadata=described("such as H100; default: any"))
+    capacity_type: CapacityType | None = field(default=None, metadata=described("default: any"))
+    max_nodes: Count | None = field(default=None, metadata=described("default: no limit"))
+    max_gpus: LargeCount | None = field(default=None, metadata=described("default: no limit"))
+    families: tuple[str, ...] = field(
+        default=(),
+        metadata=described(
+            "leading letters of instance types, such as p for p5.48xlarge; default: any"
+        ),
+    )
+    tenant: Name | None = field(
+        default=None, metadata=described("counts its jobs only; default: all")
+    )
+    max_vcpus: LargeCount | None = field(default=None, metadata=described("default: no limit"))
+    max_kw: Positive | None = field(
+        default=None, metadata=described("at the meter of the site; default: no limit")
+    )
+    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
     max_committed: float | None = None
     commitment: Commitment | None = None
 
@@ -209,17 +222,31 @@ class Tenant:
 
     Where capacity is short, each tenant is served its fair share, ``weight`` over the sum of the
     weights of those with unfinished jobs, before any is served more. Limits that are None do not
-    limit. ``prefixes`` are addresses in object stores below which its jobs' checkpoints and data
-    may lie. ``max_open_jobs`` are those that have not ended, ``max_requests_per_minute`` those of
-    its tokens together.
+    limit.
     """
 
-    name: str
-    weight: float = 1.0
-    max_usd: float | None = None
-    max_usd_per_month: float | None = None
-    max_usd_per_hour: float | None = None
-    max_nodes: int | None = None
-    prefixes: tuple[str, ...] = ()
-    max_open_jobs: int | None = None
-    max_requests_per_minute: int | None = None
+    name: Name = field(metadata=described("the tenant of a job file"))
+    weight: Positive = field(
+        default=1.0,
+        metadata=described("claim on what is short, relative to the other tenants'"),
+    )
+    max_usd: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_usd_per_month: Positive | None = field(
+        default=None, metadata=described("default: no limit")
+    )
+    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_nodes: Count | None = field(default=None, metadata=described("at once; default: no limit"))
+    prefixes: tuple[Text, ...] = field(
+        default=(),
+        metadata=described(
+            "where its jobs' checkpoints and data may lie, such as s3://bucket/research; "
+            "default: each job's folder in the account's store alone"
+        ),
+    )
+    max_open_jobs: LargeCount | None = field(
+        default=None, metadata=described("submitted and not ended; default: no limit")
+    )
+    max_requests_per_minute: LargeCount | None = field(
+        default=None,
+        metadata=described("to the daemon, by all of its tokens; default: no limit"),
+    )

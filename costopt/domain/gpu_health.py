@@ -12,8 +12,11 @@ whose description demands a reset, and 94, whose GPU "it is recommended to reset
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from costopt.domain.declared import Bounds, Count, Duration, Share, described
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +130,43 @@ class HealthAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthRules:
-    """When nodes are idle, slow or faulty, and what follows.
+    """What is done about idle, slow and faulty nodes."""
 
-    Idle: the GPUs' utilization, or progress over planned progress, is below ``idle_below`` for
-    ``idle_after_s`` of training. Slow: the node's own part of a step takes more than
-    ``slow_beyond`` times the median of its gang for ``slow_after_s``. At most ``max_replacements``
-    nodes of a job are replaced in 24 hours.
-    """
-
-    idle: HealthAction = HealthAction.ALERT
-    idle_below: float = 0.05
-    idle_after_s: float = 1800.0
-    slow: HealthAction = HealthAction.ALERT
-    slow_beyond: float = 1.5
-    slow_after_s: float = 900.0
-    faults: HealthAction = HealthAction.ALERT
-    max_replacements: int = 2
+    idle: HealthAction = field(
+        default=HealthAction.ALERT,
+        metadata=described("alert; release: save and stop the job; or replace the node"),
+    )
+    idle_below: Share = field(
+        default=0.05,
+        metadata=described(
+            "share of GPU utilization, or of the planned progress, below which it is idle"
+        ),
+    )
+    idle_after_s: Duration = field(
+        default=1800.0,
+        metadata=described("for how much time of training; before it, for twice as long at least"),
+    )
+    slow: HealthAction = field(
+        default=HealthAction.ALERT,
+        metadata=described("alert, or replace a node that slows its gang down"),
+    )
+    slow_beyond: Annotated[float, Bounds(ge=1.05, le=1000)] = field(
+        default=1.5,
+        metadata=described(
+            "times the median time of its gang's nodes for their own part of a step, beyond which "
+            "a node is slow"
+        ),
+    )
+    slow_after_s: Duration = field(
+        default=900.0, metadata=described("for how much time of training")
+    )
+    faults: HealthAction = field(
+        default=HealthAction.ALERT,
+        metadata=described("alert, or replace a node whose GPUs report a hardware error"),
+    )
+    max_replacements: Count = field(
+        default=2, metadata=described("nodes of a job replaced in 24 hours")
+    )
 
     def action(self, issue: HealthIssue) -> HealthAction:
         """Return what the policy says for this issue."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum, StrEnum
 from typing import Any
 
+from costopt.domain.declared import described
 from costopt.domain.market import InstanceType
 
 ROUNDING = 1e-9
@@ -145,7 +146,10 @@ def limit_row(
     pool_field: str | None = None,
 ) -> Mapping[str, Any]:
     """Return the metadata that makes a dataclass field a row of the limits table."""
-    return {"limit": LimitSpec("", label, unit, scope, text, resource, pool_field)}
+    return {
+        **described(text),
+        "limit": LimitSpec("", label, unit, scope, text, resource, pool_field),
+    }
 
 
 def limit_specs(limits: type[Any]) -> tuple[LimitSpec, ...]:

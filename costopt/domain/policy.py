@@ -8,9 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from costopt.domain.account import Quota
+from costopt.domain.declared import (
+    Bounds,
+    Count,
+    Duration,
+    Length,
+    Name,
+    NotNegative,
+    Positive,
+    Share,
+    Text,
+    described,
+)
 from costopt.domain.gpu_health import HealthRules
 from costopt.domain.job import Job
 from costopt.domain.limits import LimitScope, LimitSpec, LimitUnit, Resource, limit_row, limit_specs
@@ -35,18 +47,30 @@ class ObjectiveTerm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Minimize usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · tCO2e (all in dollars).
+    """What is minimized: usd · $ + usd_per_kwh · kWh + usd_per_tonne_co2e · t, in dollars."""
 
-    ``then`` are further aims among plans that are nearly as good, one after the other: each may
-    make the earlier ones, the objective first, worse by at most the share ``tolerance``.
-    """
-
-    usd: float = 1.0
-    usd_per_kwh: float = 0.0
-    usd_per_tonne_co2e: float = 0.0
-    carbon_signal: CarbonSignal = CarbonSignal.AVERAGE
-    then: tuple[ObjectiveTerm, ...] = ()
-    tolerance: float = 1e-3
+    usd: NotNegative = field(default=1.0, metadata=described("weight of a dollar spent"))
+    usd_per_kwh: NotNegative = field(
+        default=0.0, metadata=described("dollars that a kilowatt-hour counts for")
+    )
+    usd_per_tonne_co2e: NotNegative = field(
+        default=0.0, metadata=described("dollars that a tonne of CO2e counts for")
+    )
+    carbon_signal: CarbonSignal = field(
+        default=CarbonSignal.AVERAGE,
+        metadata=described("which carbon intensity of the grid counts"),
+    )
+    then: Annotated[tuple[ObjectiveTerm, ...], Length(max=len(ObjectiveTerm))] = field(
+        default=(),
+        metadata=described(
+            "among plans that are nearly as good, less of these, one after the other: "
+            "usd, kwh, co2e, finish"
+        ),
+    )
+    tolerance: Annotated[float, Bounds(ge=0, le=0.5)] = field(
+        default=1e-3,
+        metadata=described("share by which each of them may make what comes before it worse"),
+    )
 
     def score_usd(self, usd: float, kwh: float, gco2e: float) -> float:
         """Return the objective's value for a plan's figures; those without a weight may be NaN."""
@@ -69,10 +93,15 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """The required probability of being on time, and the seconds reserved besides the overhead."""
+    """How sure a plan must be."""
 
-    on_time: float = 0.95
-    reserve_s: float = 600.0
+    on_time: Annotated[float, Bounds(gt=0, lt=1)] = field(
+        default=0.95, metadata=described("least probability of finishing by the deadline")
+    )
+    reserve_s: Duration = field(
+        default=600.0,
+        metadata=described("time held back besides the job's own start-up and restore"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +114,13 @@ class Limits:
     on the nodes.
     """
 
-    max_usd: float | None = field(
+    max_usd: Positive | None = field(
         default=None,
         metadata=limit_row(
             "dollars in all", LimitUnit.USD, LimitScope.JOB, "dollars of one job in total"
         ),
     )
-    max_usd_per_hour: float | None = field(
+    max_usd_per_hour: Positive | None = field(
         default=None,
         metadata=limit_row(
             "dollars per hour",
@@ -101,7 +130,7 @@ class Limits:
             resource=Resource.USD_PER_HOUR,
         ),
     )
-    max_usd_per_month: float | None = field(
+    max_usd_per_month: Positive | None = field(
         default=None,
         metadata=limit_row(
             "dollars per calendar month",
@@ -111,7 +140,7 @@ class Limits:
             "name, those that are over included",
         ),
     )
-    max_price_age_s: float | None = field(
+    max_price_age_s: Duration | None = field(
         default=3600.0,
         metadata=limit_row(
             "age of a price",
@@ -120,7 +149,7 @@ class Limits:
             "prices older than this are not launched on",
         ),
     )
-    max_price_ratio: float | None = field(
+    max_price_ratio: Annotated[float, Bounds(ge=1, le=1000)] | None = field(
         default=1.5,
         metadata=limit_row(
             "times the planned price",
@@ -129,7 +158,7 @@ class Limits:
             "realized over planned price beyond which a node stops",
         ),
     )
-    max_nodes: int | None = field(
+    max_nodes: Count | None = field(
         default=None,
         metadata=limit_row(
             "nodes",
@@ -139,7 +168,7 @@ class Limits:
             resource=Resource.NODES,
         ),
     )
-    max_launches_per_hour: int | None = field(
+    max_launches_per_hour: Count | None = field(
         default=60,
         metadata=limit_row(
             "launches per hour",
@@ -148,7 +177,7 @@ class Limits:
             "nodes launched within any hour, those of owned clusters apart",
         ),
     )
-    max_zone_share: float | None = field(
+    max_zone_share: Share | None = field(
         default=None,
         metadata=limit_row(
             "share of the nodes in one zone",
@@ -157,7 +186,7 @@ class Limits:
             "largest share of the nodes in one zone",
         ),
     )
-    max_kw: float | None = field(
+    max_kw: Positive | None = field(
         default=None,
         metadata=limit_row(
             "kilowatts",
@@ -187,7 +216,7 @@ class Limits:
             "under four lower limits, once",
         ),
     )
-    providers: tuple[str, ...] = field(
+    providers: Annotated[tuple[Text, ...], Length(min=1)] = field(
         default=(),
         metadata=limit_row(
             "providers",
@@ -197,7 +226,7 @@ class Limits:
             pool_field="provider",
         ),
     )
-    regions: tuple[str, ...] = field(
+    regions: Annotated[tuple[Text, ...], Length(min=1)] = field(
         default=(),
         metadata=limit_row(
             "regions",
@@ -207,7 +236,7 @@ class Limits:
             pool_field="region",
         ),
     )
-    capacity_types: tuple[CapacityType, ...] = field(
+    capacity_types: Annotated[tuple[CapacityType, ...], Length(min=1)] = field(
         default=(CapacityType.SPOT, CapacityType.ON_DEMAND, CapacityType.RESERVED),
         metadata=limit_row(
             "capacity types",
@@ -285,10 +314,18 @@ def _is_looser(other: Any, own: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StrategySpec:
-    """The algorithm that decides, with its parameters."""
+    """The algorithm that decides."""
 
-    name: str = "adaptive"
-    parameters: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    name: Name = field(
+        default="adaptive",
+        metadata=described(
+            "adaptive, milp, uniform_progress, greedy_spot, on_demand, or one that another "
+            "package brings"
+        ),
+    )
+    parameters: Mapping[str, float | int | str | bool] = field(
+        default_factory=dict, metadata=described("the strategy's own parameters")
+    )
 
 
 class RuleSignal(StrEnum):
@@ -301,18 +338,27 @@ class RuleSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """While the trigger holds (low ≤ signal < high), the policy's limits are tightened by ``then``,
-    never loosened; its ``power_caps`` applies where it is not the policy's, and sweeps need both.
+    """While low ≤ signal < high, ``then`` tightens the limits that it names.
 
-    Signals: time_of_day in hours UTC (a window may cross midnight), queue_length in jobs,
-    slack in hours.
+    Its ``power_caps`` applies where it is not the policy's, and sweeps need both. A window of hours
+    may cross midnight.
     """
 
-    name: str
-    trigger: RuleSignal
-    low: float
-    high: float
-    then: Limits
+    name: Name = field(metadata=described("the rule's name"))
+    trigger: RuleSignal = field(
+        metadata=described("time_of_day (hours UTC), queue_length (jobs) or slack (hours)")
+    )
+    low: Annotated[float, Bounds(ge=-1e6, le=1e6)] = field(
+        metadata=described("the signal's lower bound")
+    )
+    high: Annotated[float, Bounds(ge=-1e6, le=1e6)] = field(
+        metadata=described("the bound that the signal stays below")
+    )
+    then: Limits = field(
+        metadata=described(
+            "tighter limits while the rule holds; the others stay, and none is loosened"
+        )
+    )
 
     def is_active(self, signal: float) -> bool:
         """Return whether the rule applies at this value of its signal."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -24,7 +24,6 @@ from costopt.domain.account import (
     Tenant,
 )
 from costopt.domain.errors import StoreError
-from costopt.domain.market import CapacityType
 from costopt.provider.options import OptionModel
 from costopt.spec.catalog_names import (
     gpu_model_error,
@@ -33,7 +32,8 @@ from costopt.spec.catalog_names import (
     unknown_region,
 )
 from costopt.spec.contracts import ContractSection, contract_problems
-from costopt.spec.fields import Count, FileModel, Name, Positive, Text, Version, did_you_mean
+from costopt.spec.declared import section_model, to_domain
+from costopt.spec.fields import FileModel, Name, Text, Version, did_you_mean
 from costopt.spec.price_terms import (
     CommitmentSection,
     CreditSection,
@@ -46,72 +46,21 @@ from costopt.spec.yaml_document import VALUE_ERROR, Document, SpecFileError, Spe
 from costopt.store.address import REMOTE_SCHEMES, StoreAddress
 
 InstanceFamily = Annotated[str, Field(pattern=r"^[A-Za-z]+$", max_length=16)]
-LargeCount = Annotated[int, Field(ge=1, le=10_000_000)]
 
 KEY_FILE = "COSTOPT_CARBON_KEY_FILE"
 
 LIMIT_FIELDS = ("max_nodes", "max_gpus", "max_vcpus", "max_kw", "max_usd_per_hour")
 
 
-class QuotaSection(FileModel):
-    """How much of what matches all given fields may run at a time."""
-
-    name: Name = Field(description="the quota's name, as plans and errors show it")
-    provider: Text | None = Field(default=None, description="default: any")
-    region: Text | None = Field(default=None, description="default: any")
-    gpu_model: Text | None = Field(default=None, description="such as H100; default: any")
-    families: list[InstanceFamily] = Field(
-        default_factory=list,
-        description="leading letters of instance types, such as p for p5.48xlarge; default: any",
-    )
-    capacity_type: Annotated[CapacityType, Field(strict=False)] | None = Field(
-        default=None, description="default: any"
-    )
-    tenant: Name | None = Field(default=None, description="counts its jobs only; default: all")
-    max_nodes: Count | None = Field(default=None, description="default: no limit")
-    max_gpus: LargeCount | None = Field(default=None, description="default: no limit")
-    max_vcpus: LargeCount | None = Field(default=None, description="default: no limit")
-    max_kw: Positive | None = Field(
-        default=None, description="at the meter of the site; default: no limit"
-    )
-    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
-
-
-class TenantSection(FileModel):
-    """A team whose jobs share the account with others'."""
-
-    name: Name = Field(description="the tenant of a job file")
-    weight: Positive = Field(
-        default=1.0, description="claim on what is short, relative to the other tenants'"
-    )
-    max_usd: Positive | None = Field(default=None, description="default: no limit")
-    max_usd_per_month: Positive | None = Field(default=None, description="default: no limit")
-    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
-    max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
-    max_open_jobs: LargeCount | None = Field(
-        default=None, description="submitted and not ended; default: no limit"
-    )
-    max_requests_per_minute: LargeCount | None = Field(
-        default=None, description="to the daemon, by all of its tokens; default: no limit"
-    )
-    prefixes: list[Text] = Field(
-        default_factory=list,
-        description="where its jobs' checkpoints and data may lie, such as s3://bucket/research; "
-        "default: each job's folder in the account's store alone",
-    )
-
-
-class GuardsSection(FileModel):
-    """What all jobs together may cost and hold."""
-
-    max_usd: Positive | None = Field(default=None, description="in all; default: no limit")
-    max_usd_per_month: Positive | None = Field(
-        default=None, description="in a calendar month (UTC); default: no limit"
-    )
-    max_usd_per_hour: Positive | None = Field(default=None, description="default: no limit")
-    max_nodes: Count | None = Field(default=None, description="at once; default: no limit")
-    max_launches_per_hour: LargeCount | None = Field(
-        default=None, description="nodes, those of owned clusters apart; default: no limit"
+if TYPE_CHECKING:
+    QuotaSection = FileModel
+    TenantSection = FileModel
+    GuardsSection = FileModel
+else:
+    QuotaSection = section_model("QuotaSection", Quota, families=list[InstanceFamily])
+    TenantSection = section_model("TenantSection", Tenant)
+    GuardsSection = section_model(
+        "GuardsSection", AccountGuards, "What all jobs together may cost and hold."
     )
 
 
@@ -183,18 +132,21 @@ class AccountFile(FileModel):
 
 def account_of(file: AccountFile, document: Document) -> Account:
     """The Account that ``file`` means. Raises SpecFileError with every contradiction."""
+    quotas = tuple(to_domain(Quota, each) for each in file.quotas)
+    tenants = [to_domain(Tenant, each) for each in file.tenants]
+    names = [tenant.name for tenant in tenants]
     problems = [
-        *_repeated(document, "quotas", [quota.name for quota in file.quotas]),
-        *_repeated(document, "tenants", [tenant.name for tenant in file.tenants]),
+        *_repeated(document, "quotas", [quota.name for quota in quotas]),
+        *_repeated(document, "tenants", names),
         *contract_problems(document, file.electricity_contracts),
         *(
             problem
-            for index, quota in enumerate(file.quotas)
-            for problem in _contradictions(document, index, quota, file)
+            for index, quota in enumerate(quotas)
+            for problem in _contradictions(document, index, quota, names)
         ),
         *(
             document.problem(("tenants", index, "prefixes", place), refusal[1], code=refusal[0])
-            for index, tenant in enumerate(file.tenants)
+            for index, tenant in enumerate(tenants)
             for place, prefix in enumerate(tenant.prefixes)
             if (refusal := _no_prefix(prefix, file.store))
         ),
@@ -205,15 +157,13 @@ def account_of(file: AccountFile, document: Document) -> Account:
     if problems:
         raise SpecFileError(problems)
     return Account(
-        quotas=tuple(_quota(quota) for quota in file.quotas),
-        tenants={each.name: _tenant(each) for each in file.tenants},
+        quotas=quotas,
+        tenants={each.name: each for each in tenants},
         owner=file.owner,
         store=file.store,
         providers=file.providers,
         electricity_contracts=tuple(each.contract() for each in file.electricity_contracts),
-        guards=AccountGuards()
-        if file.guards is None
-        else AccountGuards(**file.guards.model_dump()),
+        guards=AccountGuards() if file.guards is None else to_domain(AccountGuards, file.guards),
         carbon=None if file.carbon is None else carbon_source(file.carbon),
         price_terms=price_terms(file),
     )
@@ -253,14 +203,6 @@ def _may_send_key(url: str) -> bool:
         return False
 
 
-def _quota(said: QuotaSection) -> Quota:
-    return Quota(**(said.model_dump() | {"families": tuple(said.families)}))
-
-
-def _tenant(said: TenantSection) -> Tenant:
-    return Tenant(**(said.model_dump() | {"prefixes": tuple(said.prefixes)}))
-
-
 def _no_prefix(prefix: str, store: str | None) -> tuple[str, str] | None:
     """Code and message of why this may not be a tenant's prefix, or None where it may."""
     try:
@@ -287,7 +229,7 @@ def _repeated(document: Document, section: str, names: list[str]) -> Iterable[Sp
 
 
 def _contradictions(
-    document: Document, index: int, quota: QuotaSection, file: AccountFile
+    document: Document, index: int, quota: Quota, known: list[str]
 ) -> Iterable[SpecProblem]:
     if all(getattr(quota, name) is None for name in LIMIT_FIELDS):
         message = f"limits nothing; give {_listed(LIMIT_FIELDS)}"
@@ -303,7 +245,6 @@ def _contradictions(
     for field, why in places.items():
         if why:
             yield document.problem(("quotas", index, field), why, code="unknown_name")
-    known = [tenant.name for tenant in file.tenants]
     if quota.tenant is not None and known and quota.tenant not in known:
         near = did_you_mean(quota.tenant, known)
         message = f"{quota.tenant!r} is none of the tenants{near}"
