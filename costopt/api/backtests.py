@@ -39,7 +39,8 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
-from costopt.render.table import Table, Tabular
+from costopt.render.table import Table
+from costopt.render.tabular import Tabular
 from costopt.strategies import strategy_names
 
 Group = Literal["all", "market", "deadline", "startup"]

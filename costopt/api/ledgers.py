@@ -25,7 +25,8 @@ from costopt.ledger.fold_cache import FoldState, load_fold, require_fold, summar
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.node_account import NodeInterval
 from costopt.ledger.summary import JobSummary
-from costopt.render.table import Table, Tabular
+from costopt.render.table import Table
+from costopt.render.tabular import Tabular
 
 if TYPE_CHECKING:
     from pandas import DataFrame

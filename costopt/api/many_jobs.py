@@ -28,7 +28,8 @@ from costopt.planning.account_bill import bill_notes
 from costopt.planning.many_jobs import AccountPlan, UnservedJob, check_names, plan_account
 from costopt.planning.totals import AccountScenario, AccountTotals, plan_account_scenarios, sum_plan
 from costopt.planning.what_if import TERMS, Capacity
-from costopt.render.table import Table, Tabular
+from costopt.render.table import Table
+from costopt.render.tabular import Tabular
 
 if TYPE_CHECKING:
     from pandas import DataFrame

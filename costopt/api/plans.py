@@ -38,7 +38,8 @@ from costopt.planning.account_bill import bill_notes
 from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S, Replays
 from costopt.planning.request import plan_frontier, plan_job
 from costopt.planning.what_if import TERMS, Capacity, Scenario, forecast_notes, plan_scenarios
-from costopt.render.table import Table, Tabular
+from costopt.render.table import Table
+from costopt.render.tabular import Tabular
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +10,7 @@ from costopt.catalog import load_catalog
 from costopt.catalog.site_machines import account_catalog, account_clusters
 from costopt.controller.checkpoint_places import check_checkpoint_store, check_stored_identity
 from costopt.controller.forecasts import CatalogModels, carbon_record, gang_hazard_per_hour
+from costopt.controller.market_clock import load_market_clock, reset_market_clock
 from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
 from costopt.controller.runtime import MailboxRuntime
@@ -20,7 +18,6 @@ from costopt.controller.site import LiveSite, connect_provider
 from costopt.controller.state_dir import CLOCK
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.cluster import with_clusters
-from costopt.domain.errors import StoreError
 from costopt.domain.history import MarketHistory
 from costopt.domain.job import Job
 from costopt.domain.notices import notice_period
@@ -28,7 +25,6 @@ from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.secret import SecretSource
 from costopt.energy.carbon import CarbonHistory
 from costopt.energy.live import LiveCarbon
-from costopt.engine.loop import ScaledClock
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 from costopt.store.host_secrets import host_secrets_folder
@@ -142,51 +138,3 @@ def connect_simulator(
 def check_host_secrets(job: Job) -> None:
     """Raise SpecError where simulated nodes could not read a secret of the job."""
     check_secrets(job, SecretSource.HOST, "simulated nodes")
-
-
-def load_market_clock(path: Path, start_at: datetime, speed: float) -> ScaledClock:
-    """The clock that ``path`` remembers, or a new one that begins at ``start_at``.
-
-    A clock that is remembered keeps its own start and speed. Raises StoreError.
-    """
-    try:
-        known = json.loads(path.read_text())
-        elapsed_s = max(0.0, time.time() - float(known["wall_s"]))
-        return ScaledClock(
-            datetime.fromisoformat(known["start_at"]), float(known["speed"]), elapsed_s
-        )
-    except FileNotFoundError:
-        return _begin(path, start_at, speed)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"{path}: the run's clock cannot be read: {error}",
-            hint="choose another --state-dir, or remove this one if nothing in it is needed",
-            code="unreadable",
-        ) from error
-
-
-def reset_market_clock(path: Path) -> None:
-    """Reset the clock, by which nothing has run. Raise StoreError."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"cannot remove {path}: {error.strerror}",
-            hint="choose a --state-dir that this user may write to",
-        ) from error
-
-
-def _begin(path: Path, start_at: datetime, speed: float) -> ScaledClock:
-    known = {"start_at": start_at.isoformat(), "speed": speed, "wall_s": time.time()}
-    fresh = path.with_suffix(".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps(known))
-        os.replace(fresh, path)  # noqa: PTH105 - atomic, and the same on every Path version
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}",
-            hint="free space, or choose a --state-dir that this user may write to",
-            code="unwritable",
-        ) from error
-    return ScaledClock(start_at, speed)

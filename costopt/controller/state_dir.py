@@ -159,7 +159,7 @@ def job_now(state_dir: Path | None, job: str, last_at: datetime) -> datetime:
     now = datetime.now(UTC)
     folder = simulation_folder(state_dir, job)
     if folder is not None:
-        from costopt.controller.simulated_site import load_market_clock
+        from costopt.controller.market_clock import load_market_clock
 
         now = load_market_clock(folder / CLOCK, now, 1.0).now()
     return max(now, last_at)

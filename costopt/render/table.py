@@ -152,26 +152,6 @@ class Table:
         return {name: v for column in self.columns for name, v in column.fields(row).items()}
 
 
-class Tabular:
-    """What is shown as a table: by Python's prompt as text, by a notebook as HTML."""
-
-    __slots__ = ()
-
-    def table(self) -> Table:
-        """Return the table."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        from costopt.render.text_table import to_text
-
-        return to_text(self.table(), more_by="to_frame()").rstrip()
-
-    def _repr_html_(self) -> str:
-        from costopt.render.notebook import table_fragment
-
-        return table_fragment(self.table(), getattr(self, "notes", ()))
-
-
 def interval_fields(name: str, estimate: object) -> Row:
     """Return an estimate's value and the ends of its interval by name; of None three times None."""
     known = estimate if isinstance(estimate, Estimate) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.controller.simulated_site import load_market_clock
+from costopt.controller.market_clock import load_market_clock
 from costopt.controller.state_dir import CLOCK, CLOUD, daemon_lock, job_now, run_lock
 from costopt.domain.errors import LedgerError
 from tests.support.errors import has_code
