@@ -51,7 +51,7 @@ class LedgerReader(Tabular):
         """Raise LedgerError if there is no ledger or it cannot be read, SpecError for another type,
         MissingExtraError for a URL without the extra daemon."""
         self.place = check_path("place", place)
-        self.state_dir, self._ledger = _open(self.place)
+        self.state_dir, self.ledger = _open(self.place)
 
     def __enter__(self) -> Self:
         return self
@@ -61,25 +61,25 @@ class LedgerReader(Tabular):
 
     def close(self) -> None:
         """Release the file or the connection; closing twice is not an error."""
-        self._ledger.close()
+        self.ledger.close()
 
     def jobs(self) -> tuple[str, ...]:
         """Return the names of all jobs, in the order of their first event. Raise LedgerError."""
-        return self._ledger.jobs()
+        return self.ledger.jobs()
 
     def job(self, name: str) -> JobRun:
         """Return what is known of a job. Raise LedgerError for an unknown one."""
-        check_known(self._ledger, self.place, name)
-        return JobRun(name, self._ledger, partial(job_now, self.state_dir, name))
+        check_known(self.ledger, self.place, name)
+        return JobRun(name, self.ledger, partial(job_now, self.state_dir, name))
 
     def events(self, *, after: int = 0) -> Iterator[RecordedEvent]:
         """Yield the events of all jobs in order, with numbers above ``after``. Raise
         LedgerError."""
-        return self._ledger.events(after=check_count("after", after, low=0))
+        return self.ledger.events(after=check_count("after", after, low=0))
 
     def summaries(self) -> tuple[JobSummary, ...]:
         """Return every job's figures at the present of its clock. Raise LedgerError."""
-        return tuple(summaries(self._ledger, lambda job, at: job_now(self.state_dir, job, at)))
+        return tuple(summaries(self.ledger, lambda job, at: job_now(self.state_dir, job, at)))
 
     def to_frame(self) -> DataFrame:
         """Return one row per job, with the keys of costopt.status/1, dollars and shares saved.
@@ -94,7 +94,7 @@ class LedgerReader(Tabular):
         """Return the table of the jobs."""
         from costopt.views.job import jobs_table
 
-        return jobs_table(self.summaries())
+        return jobs_table([{"summary": each} for each in self.summaries()])
 
 
 class JobRun(Tabular):
@@ -204,7 +204,7 @@ class JobRun(Tabular):
         """Return the table of the job's figures at the present of its clock."""
         from costopt.views.job import job_table
 
-        return job_table(self.summary())
+        return job_table({"summary": self.summary()})
 
     def _folded(self) -> FoldState:
         self._fold = require_fold(self.ledger, self.name, self._fold)

@@ -206,7 +206,7 @@ def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
     mode, halt = client.get("mode")["mode"], client.get("halt")["halt"]
     click.echo(taken["name"])
     click.echo(f"note: {_said(taken['verdict'])}", err=True)
-    click.echo(f"note: the daemon's mode is {mode}; see costopt show {taken['name']}", err=True)
+    click.echo(f"note: the daemon's mode is {mode}; see costopt status {taken['name']}", err=True)
     next_at = client.get("jobs", taken["name"])["next_at"]
     if next_at is not None:
         click.echo(f"note: it recurs, next at {iso_minute_text(next_at)}", err=True)

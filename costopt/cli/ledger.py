@@ -1,4 +1,4 @@
-"""`costopt status`, `events`, `tasks` and `report`: what runs did, from a ledger or a daemon."""
+"""`costopt events` and `costopt report`: what runs did, from a ledger or a daemon."""
 
 from __future__ import annotations
 
@@ -18,27 +18,6 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job", required=False)
-@source_options
-@output_option
-def status(job: str | None, source: OpenSource, output: str) -> None:
-    """Show progress and costs of jobs.
-
-    Without JOB, list every job of the state directory. The figures are computed from the ledger, so
-    they are available while a job runs and after it.
-    """
-    from costopt.source.base import recorded_runs
-    from costopt.views.job import job_table, jobs_table
-
-    with source() as runs:
-        if job is not None:
-            print_table(job_table(runs.job(job).summary(), output), output)
-            return
-        found = [run.summary() for run in recorded_runs(runs)]
-    print_table(jobs_table(found, output), output)
-
-
-@click.command()
-@click.argument("job", required=False)
 @click.option("--after", type=int, default=0, metavar="SEQ", help="Only events after this number.")
 @source_options
 @output_option
@@ -52,26 +31,6 @@ def events(job: str | None, after: int, source: OpenSource, output: str) -> None
     with source() as runs:
         recorded = runs.events if job is None else runs.job(job).events
         print_table(events_table(recorded(after=after)), output)
-
-
-@click.command()
-@click.argument("job")
-@source_options
-@output_option
-def tasks(job: str, source: OpenSource, output: str) -> None:
-    """List an array's tasks with their results.
-
-    Those that ended are listed, with their parameters and the numbers of their results. A task that
-    failed, or whose node was lost, was started more than once; it has one result.
-    """
-    from costopt.views.task import tasks_table
-
-    with source() as runs:
-        account = runs.job(job).account()
-    total = None if account.submitted is None else account.submitted.work_units
-    if account.submitted is not None and account.submitted.unit != "tasks":
-        raise click.UsageError(f"job {job!r} is not an array: see `costopt status {job}`")
-    print_table(tasks_table(job, account.work.tasks.values(), total), output)
 
 
 @click.command()

@@ -37,12 +37,7 @@ SECTIONS = {
     },
     "Run": {
         "run": CommandEntry("costopt.cli.run", "run", "Run a job to completion."),
-        "status": CommandEntry("costopt.cli.ledger", "status", "Show progress and costs of jobs."),
-        "tasks": CommandEntry(
-            "costopt.cli.ledger", "tasks", "List an array's tasks with their results."
-        ),
-        "list": CommandEntry("costopt.cli.job_views", "list_", "List a daemon's jobs."),
-        "show": CommandEntry("costopt.cli.job_views", "show", "Show one job of a daemon."),
+        "status": CommandEntry("costopt.cli.status", "status", "Show progress and costs of jobs."),
         "logs": CommandEntry(
             "costopt.cli.logs", "logs", "Print the log of a node, or of an array's task."
         ),
@@ -113,6 +108,9 @@ SECTIONS = {
     },
 }
 MOVED = {
+    "list": "status",
+    "show": "status JOB",
+    "tasks": "status JOB --tasks",
     "submit-from": "submit --from",
     "bill": "export bill",
     "workload": "fleet workloads",

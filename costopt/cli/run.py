@@ -270,7 +270,8 @@ def _print_end(live: LiveRun, output: str) -> None:
     name = live.job.name
     record = live.engine.journal.records[name]
     account = live.engine.journal.accounts[name]
-    print_table(job_table(account.summary(live.site.clock.now()), output), output)
+    row = {"summary": account.summary(live.site.clock.now())}
+    print_table(job_table(row, output), output)
     if record.failed is not None:
         raise JobFailedError(
             f"job {name!r} failed: {record.failed}",

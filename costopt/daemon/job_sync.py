@@ -11,7 +11,6 @@ from costopt.controller.payload import with_policy_name
 from costopt.controller.site import LiveSite
 from costopt.daemon.admission import load_submission
 from costopt.daemon.held_jobs import held_job, held_terms
-from costopt.daemon.lists import ENDED
 from costopt.daemon.mode_gate import DAEMON
 from costopt.daemon.payload_preparer import PayloadPreparer
 from costopt.daemon.recurring_jobs import RecurringJobs
@@ -28,6 +27,7 @@ from costopt.domain.events import (
 )
 from costopt.engine.billing import Payer, month_of
 from costopt.engine.engine import Engine
+from costopt.ledger.job_query import ENDED
 from costopt.ledger.summary import JobState, JobSummary
 
 BILL_TIMEOUT = timedelta(days=1)

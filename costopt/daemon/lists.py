@@ -4,57 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import Generic, TypeVar
 
 from costopt.daemon.shared_state import JobStatus
-from costopt.domain.control import DesiredState, JobFilter
+from costopt.domain.control import DesiredState
 from costopt.domain.errors import SpecError
-from costopt.ledger.summary import JobState
-
-ENDED = (JobState.FINISHED, JobState.FAILED)
-
-RECENT_JOBS = 50
-"""How many jobs that are over a list shows unless it is asked for them."""
+from costopt.ledger.job_query import ENDED, JobFacts
 
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
-class JobQuery:
-    """The jobs of a list: of one tenant, with this in their name, submitted since an instant.
-
-    RECENT are those that are open and the latest ``RECENT_JOBS`` that are over.
-    """
-
-    state: JobFilter = JobFilter.RECENT
-    tenant: str | None = None
-    name: str = ""
-    since: datetime | None = None
-
-    def select(self, statuses: Sequence[JobStatus]) -> tuple[JobStatus, ...]:
-        """Return those of the jobs, in their order."""
-        found = [status for status in statuses if self._matches(status)]
-        if self.state is not JobFilter.RECENT:
-            return tuple(found)
-        over = [status.submission.name for status in found if is_over(status)]
-        older = set(over[:-RECENT_JOBS])
-        return tuple(status for status in found if status.submission.name not in older)
-
-    def _matches(self, status: JobStatus) -> bool:
-        submission = status.submission
-        if self.tenant not in (None, submission.tenant) or self.name not in submission.name:
-            return False
-        if self.since is not None and submission.submitted_at < self.since:
-            return False
-        match self.state:
-            case JobFilter.RECENT | JobFilter.ALL:
-                return True
-            case JobFilter.OPEN | JobFilter.ENDED:
-                return is_over(status) == (self.state is JobFilter.ENDED)
-            case _:
-                return status.summary.state == self.state.value
+def job_facts(status: JobStatus) -> JobFacts:
+    """Return what a query looks at."""
+    submission = status.submission
+    state, over = status.summary.state, is_over(status)
+    return JobFacts(submission.name, submission.tenant, submission.submitted_at, state, over)
 
 
 def is_over(status: JobStatus) -> bool:

@@ -20,7 +20,6 @@ from threading import Thread
 
 from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.schemas import to_json
-from costopt.daemon.lists import ENDED
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
 from costopt.daemon.webhooks import Webhooks
@@ -28,6 +27,7 @@ from costopt.domain import events as ev
 from costopt.domain.errors import CostoptError
 from costopt.domain.ports import EventIndex
 from costopt.formatting import minute_text, usd_text
+from costopt.ledger.job_query import ENDED
 from costopt.ledger.summary import JobState, JobSummary
 
 EVENTS_EVERY_S = 1.0

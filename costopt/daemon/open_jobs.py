@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from costopt.daemon.lists import ENDED
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.account import Account
 from costopt.domain.control import DesiredState, Registry
 from costopt.domain.errors import GuardTrippedError
+from costopt.ledger.job_query import ENDED
 
 
 def check_open_jobs(account: Account, registry: Registry, board: SharedState, name: str) -> None:

@@ -170,11 +170,11 @@ class DaemonService:
         if summary is not None and summary.state is JobState.FINISHED:
             raise SpecError(
                 f"job {name!r} has finished",
-                hint=f"see its result with costopt show {name}",
+                hint=f"see its result with costopt status {name}",
                 code="finished",
             )
 
 
 def unknown_job_error(name: str) -> SpecError:
     """Return the error for a job that does not exist."""
-    return SpecError(f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job")
+    return SpecError(f"there is no job {name!r}", hint="see `costopt status`", code="unknown_job")

@@ -41,14 +41,13 @@ from costopt.ledger.node_emissions import (
 )
 from costopt.ledger.node_meter import BusyMeter, CostMeter, EnergyMeter, PowerMeter
 from costopt.ledger.storage_costs import CheckpointStorage
-from costopt.ledger.summary import JobState, JobSummary, ProgressCurve
+from costopt.ledger.summary import JobSummary, ProgressCurve, parse_figures
 
 ACCOUNT = "account"
 SUMMARY = "summary"
 MIN_EVENTS = 200
 """An account is cached again once it has grown by so many events."""
 _NAMES = tuple(field.name for field in fields(JobSummary))
-_TIMES = ("now", "start_at", "deadline_at", "finished_at")
 ClockOf = Callable[[str, datetime], datetime]
 
 
@@ -173,11 +172,7 @@ def _summary_body(summary: JobSummary) -> bytes:
 
 def _figures(fold: CachedFold) -> dict[str, Any]:
     """Return the figures of a cached summary, by name."""
-    figures = dict(zip(_NAMES, json.loads(fold.body), strict=True))
-    for name in _TIMES:
-        figures[name] = None if figures[name] is None else datetime.fromisoformat(figures[name])
-    figures["state"] = JobState(figures["state"])
-    return figures
+    return parse_figures(dict(zip(_NAMES, json.loads(fold.body), strict=True)))
 
 
 def _later(figures: dict[str, Any], now: datetime) -> JobSummary:

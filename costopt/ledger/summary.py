@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from typing import Any
 
 from costopt.ledger.node_account import NodeAccount
 from costopt.ledger.node_meter import from_milliseconds
@@ -214,6 +215,19 @@ class JobSummary:
     def _due(self, baseline: float | None) -> float | None:
         share = self.done_share
         return None if baseline is None or share is None else baseline * share
+
+
+_NAMES = tuple(field.name for field in fields(JobSummary))
+
+
+def parse_figures(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a summary by name, from what JSON holds of them and more."""
+    figures = {name: written[name] for name in _NAMES if name in written}
+    for name in ("now", "start_at", "deadline_at", "finished_at"):
+        at = figures[name]
+        figures[name] = None if at is None else datetime.fromisoformat(at)
+    figures["state"] = JobState(figures["state"])
+    return figures
 
 
 def sci_gco2e_per_unit(

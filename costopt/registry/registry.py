@@ -334,7 +334,10 @@ def require_submission(connection: Connection, name: str) -> Submission:
     submission = find_submission(connection, name)
     if submission is None:
         raise SpecError(
-            f"there is no job {name!r}", hint="see `costopt list`", code="unknown_job", subject=name
+            f"there is no job {name!r}",
+            hint="see `costopt status`",
+            code="unknown_job",
+            subject=name,
         )
     return submission
 

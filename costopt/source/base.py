@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from costopt.domain.ports import RecordedEvent
+from costopt.ledger.job_query import JobQuery, JobRow
 from costopt.protocol.node_logs import LogChunk
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ class Source(Protocol):
 
     def jobs(self) -> tuple[str, ...]:
         """Return the names of all jobs, in the order in which they were first known."""
+        ...
+
+    def rows(self, query: JobQuery) -> Sequence[JobRow]:
+        """Return jobs as the API answers them, in the order of ``jobs``. ``summary`` is a
+        JobSummary; the rest of what only a daemon knows is left out of a ledger's."""
+        ...
+
+    def row(self, name: str) -> JobRow:
+        """Return a job as ``rows``, with its ``decision`` and living ``nodes``; raise for an
+        unknown one."""
         ...
 
     def job(self, name: str) -> JobRun:

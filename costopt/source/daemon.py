@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from costopt.api.ledgers import JobRun
 from costopt.client.client import DaemonClient
 from costopt.domain.account import Account
 from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger.codec import SCHEMA_VERSION, decode
+from costopt.ledger.job_query import JobQuery, JobRow
+from costopt.ledger.summary import JobSummary, parse_figures
 from costopt.protocol.node_logs import LogChunk
 from costopt.source.base import JobLogState
 
@@ -46,6 +48,24 @@ class DaemonSource:
         rows = self.client.get_all("jobs", rows="jobs", state="all")
         return tuple(row["submission"]["name"] for row in rows)
 
+    def rows(self, query: JobQuery) -> tuple[JobRow, ...]:
+        """Return the jobs that the caller may see, in the order of submission."""
+        since = None if query.since is None else query.since.isoformat()
+        answers = self.client.get_all(
+            "jobs", rows="jobs", state=query.state.value, tenant=query.tenant,
+            name=query.name or None, since=since,
+        )  # fmt: skip
+        return tuple(_row(answer) for answer in answers)
+
+    def row(self, name: str) -> JobRow:
+        """Return a job as of the daemon's last tick."""
+        return _row(self.client.get("jobs", name))
+
+    def occurrences(self) -> Sequence[Mapping[str, Any]]:
+        """Return the next occurrences of recurring jobs, as the API answers them."""
+        found: Sequence[Mapping[str, Any]] = self.client.get("occurrences")["occurrences"]
+        return found
+
     def job(self, name: str) -> JobRun:
         """Return a job, whose present is that of the daemon's last tick."""
         now = datetime.fromisoformat(self.client.get("jobs", name)["summary"]["now"])
@@ -58,6 +78,14 @@ class DaemonSource:
     def logs(self, job: str, account: Account | None) -> DaemonLogs:  # noqa: ARG002 - its own
         """Return the logs as the daemon reads them."""
         return DaemonLogs(self.client, job)
+
+
+def _row(answer: Mapping[str, Any]) -> JobRow:
+    row = {**answer, "summary": JobSummary(**parse_figures(answer["summary"]))}
+    if forecast := answer.get("forecast"):
+        made_at = datetime.fromisoformat(forecast["made_at"])
+        row["forecast"] = {**forecast, "made_at": made_at}
+    return row
 
 
 @dataclass(frozen=True)

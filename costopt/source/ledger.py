@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from costopt.api.ledgers import JobRun, LedgerReader
 from costopt.controller.node_logs import FolderLogs, LogReader, StoreLogs, logged_node
@@ -10,8 +10,10 @@ from costopt.controller.simulated_site import NODES, STORE
 from costopt.controller.state_dir import simulation_folder
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
+from costopt.domain.events import DecisionMade, JobSubmitted
 from costopt.domain.object_store import ObjectStore
-from costopt.ledger.summary import JobState
+from costopt.ledger.job_query import ENDED, JobFacts, JobQuery, JobRow
+from costopt.ledger.summary import JobState, JobSummary
 from costopt.protocol.node_logs import LogChunk
 from costopt.source.base import JobLogState
 from costopt.store import open_store
@@ -25,6 +27,25 @@ class LedgerSource(LedgerReader):
     def name(self) -> str:
         """Return which source it is, in words."""
         return f"the ledger in {self.place}"
+
+    def rows(self, query: JobQuery) -> tuple[JobRow, ...]:
+        """Return jobs with their progress, in the order of their first event."""
+        submitted = {event.job: event for _, event in self.ledger.last_of_each(JobSubmitted)}
+        rows = [_row(each, submitted.get(each.job)) for each in self.summaries()]
+        return query.select(rows, _facts)
+
+    def row(self, name: str) -> JobRow:
+        """Return a job with its progress. Raise LedgerError for an unknown one."""
+        run = self.job(name)
+        made = next(run.ledger.newest(DecisionMade, name), None)
+        nodes = [
+            {"node_id": node.node_id, "pool": str(node.pool), "state": node.outcome,
+             "launched_at": node.launched_at}
+            for node in run.nodes() if node.ended_at is None
+        ]  # fmt: skip
+        decision = None if made is None else asdict(made[1])
+        row = _row(run.summary(), run.account().submitted)
+        return {**row, "decision": decision, "nodes": nodes}
 
     def logs(self, job: str, account: Account | None) -> LedgerLogs:
         """Return the logs in the folder of a simulated cloud, or in the account's store.
@@ -49,6 +70,17 @@ class LedgerSource(LedgerReader):
                 code="no_store",
             )
         return open_store(account.store)
+
+
+def _row(summary: JobSummary, submitted: JobSubmitted | None) -> JobRow:
+    known = {} if submitted is None else {"tenant": submitted.tenant, "submitted_at": submitted.at}
+    return {"summary": summary, "submission": known}
+
+
+def _facts(row: JobRow) -> JobFacts:
+    summary, known = row["summary"], row["submission"]
+    at, over = known.get("submitted_at"), summary.state in ENDED
+    return JobFacts(summary.job, known.get("tenant"), at, summary.state, over)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ holds only the ``summary``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import chain
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from costopt.formatting import (
     number_text,
     percent_text,
     pluralize,
+    pools_text,
     relative_to_baseline,
     sci_text,
     second_text,
@@ -33,6 +34,7 @@ from costopt.formatting import (
     whole_percent_text,
     work_text,
 )
+from costopt.ledger.job_query import JobRow
 from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.page import Metric
@@ -116,8 +118,10 @@ DETAILS = (
     Column("failure", "Failed because", value="summary.failure"),
     Column(
         "submitted", "Submitted",
-        value=lambda job: f"{second_text(value_at(job, 'submission.submitted_at'))} by "
-        f"{value_at(job, 'submission.submitted_by')}",
+        value=lambda job: value_at(job, "submission.submitted_by") and (
+            f"{second_text(value_at(job, 'submission.submitted_at'))} by "
+            f"{value_at(job, 'submission.submitted_by')}"
+        ),
     ),
     Column("policy", "Policy", unknown=UNKNOWN_TEXT, value="summary.policy"),
     Column("strategy", "Strategy", unknown=UNKNOWN_TEXT, value="summary.strategy"),
@@ -132,7 +136,7 @@ DETAILS = (
     Column("replaced_nodes", "Replaced nodes", lambda n: f"{n or ''}",
            value="summary.replaced_nodes"),
     Column("decision_id", "Last decision", value="decision.decision_id", unknown=""),
-    Column("reason", "Because", value="decision.reason", unknown=""),
+    Column("reason", "Because", pools_text, value="decision.reason", unknown=""),
     Column("workdir", "Folder", value="submission.workdir", unknown=""),
 )  # fmt: skip
 """What there is to say of one job, beside its figures."""
@@ -194,19 +198,30 @@ def forecast_source(job: Any) -> str:
     return f"By the decision at {second_text(decided_at)}."
 
 
-SUMMARY_COLUMNS = tuple(Column(field.name, field.name) for field in fields(JobSummary))
-"""Every raw figure of a job, for programs; a row is a JobSummary."""
+_NAMES = tuple(field.name for field in fields(JobSummary) if field.name != "state")
+_SUBMISSION = ("submitted_at", "submitted_by", "schedule")
+RAW_COLUMNS = (
+    *(Column(name, name, value=f"summary.{name}") for name in _NAMES),
+    *pick(JOB_COLUMNS, "state desired_state priority tenant nodes done_share usd slack_s next_at"),
+    *pick(JOB_COLUMNS, "blocked_by"),
+    *(Column(name, name, value=f"submission.{name}") for name in _SUBMISSION),
+)
+"""Every raw figure of a job, for programs."""
 
 
-def jobs_table(summaries: Sequence[JobSummary], output: str = OutputFormat.TABLE) -> Table:
-    """Return a row per job of a ledger: a few figures for people, every raw one for programs."""
+def jobs_table(rows: Sequence[JobRow], output: str = OutputFormat.TABLE) -> Table:
+    """Return a row per job: a few figures for people, every raw one for programs."""
     if output in (OutputFormat.JSON, OutputFormat.CSV):
-        return Table("costopt.status/1", "Jobs", SUMMARY_COLUMNS, summaries)
-    keys = "job state done_share usd kwh interruptions deadline_at verdict"
-    rows = [{"summary": summary} for summary in summaries]
+        return Table("costopt.status/1", "Jobs", RAW_COLUMNS, rows)
+    keys = (
+        "job state desired_state priority tenant nodes done_share usd kwh interruptions slack_s "
+        "deadline_at blocked_by verdict"
+    )
     return Table("costopt.status/1", "Jobs", pick(JOB_COLUMNS, keys), rows)
 
 
+Figure = tuple[str, str, str]
+"""Its name, value and basis."""
 FIGURE_COLUMNS = (
     Column("figure", "Figure"),
     Column("value", "Value", fold_at=60),
@@ -214,17 +229,30 @@ FIGURE_COLUMNS = (
 )
 
 
-def job_table(summary: JobSummary, output: str = OutputFormat.TABLE) -> Table:
+def job_table(row: JobRow, output: str = OutputFormat.TABLE) -> Table:
     """Return figure, value and basis of all that a job came to; every raw figure for programs."""
+    summary: JobSummary = row["summary"]
     if output in (OutputFormat.JSON, OutputFormat.CSV):
-        return jobs_table([summary], output)
-    figures = chain.from_iterable(of(summary) for of in (_work, _dollars, _energy, _nodes))
+        facts = {name: row.get(name) for name in ("decision", "forecast", "nodes")}
+        return replace(jobs_table([row], output), title=summary.job, facts=facts)
+    of_summary = chain.from_iterable(of(summary) for of in (_work, _dollars, _energy, _nodes))
+    figures = [*of_summary, *_details(row)]
     rows = [dict(zip(("figure", "value", "basis"), figure, strict=True)) for figure in figures]
     return Table("costopt.run/1", f"Run of {summary.job}", FIGURE_COLUMNS, rows)
 
 
-Figure = tuple[str, str, str]
-"""Its name, value and basis."""
+def _details(row: JobRow) -> Iterator[Figure]:
+    """Yield what is known of a job beside its summary."""
+    forecast = forecast_source(row) if row.get("forecast") else ""
+    for columns, keys, basis in (
+        (DETAILS, "blocked_by slack_s", "last tick"),
+        (FORECAST, "finish_p50_at on_time usd" if forecast else "", forecast),
+        (DETAILS, "failure decision_id reason", "ledger"),
+        (DETAILS, "tenant priority desired_state submitted schedule next_at", "submission"),
+    ):
+        for column in pick(columns, keys):
+            if column.value_in(row) is not None and (text := column.text(row)):
+                yield f"{column.title[0].lower()}{column.title[1:]}", text, basis
 
 
 def _work(summary: JobSummary) -> Iterator[Figure]:

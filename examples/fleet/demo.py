@@ -138,7 +138,7 @@ def _submit_all(
 
 def _await_all(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
     """Wait for the ends of all jobs. Exit if one fails, or the daemon does."""
-    command = [sys.executable, "-m", "costopt", "list", "--output", "json", *SERVER]
+    command = [sys.executable, "-m", "costopt", "status", "--output", "json", *SERVER]
     ends, before = time.monotonic() + PATIENCE_S, ""
     while time.monotonic() < ends and daemon.poll() is None:
         listed = subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True)

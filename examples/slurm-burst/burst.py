@@ -40,7 +40,7 @@ def main() -> int:
             print((cloud.slurm.folder / "jobs" / f"{job}.out").read_text(), end="")
             print(f"# what Slurm's programs printed\n{cloud.log()}", end="")
             (served,) = (each["job"] for each in cloud.jobs())
-            for command in (("list",), ("show", served)):
+            for command in (("status",), ("status", served)):
                 print(f"$ costopt {' '.join(command)}\n{cloud.costopt(*command).stdout}")
             return int(cloud.slurm.state(job) != "COMPLETED" or not cloud.all_released())
 

@@ -122,8 +122,8 @@ def test_a_wrong_job_is_refused_here_with_its_own_name(daemon: Served, tmp_path:
 
 
 def test_jobs_are_listed_and_shown(daemon: Served) -> None:
-    rows = json.loads(local(daemon, "list", "-o", "json").stdout)
-    assert rows["schema"] == "costopt.list/1"
+    rows = json.loads(local(daemon, "status", "-o", "json").stdout)
+    assert rows["schema"] == "costopt.status/1"
     assert [(row["job"], row["slack_s"]) for row in rows["rows"]] == [
         ("one", 3600.0),
         ("two", None),
@@ -137,16 +137,18 @@ def test_jobs_are_listed_and_shown(daemon: Served) -> None:
         (("--name", "tw"), ["two"]),
         (("--since", "2200-01-01T00:00Z"), []),
     ):
-        listed = json.loads(local(daemon, "list", *words, "-o", "json").stdout)
+        listed = json.loads(local(daemon, "status", *words, "-o", "json").stdout)
         assert [row["job"] for row in listed["rows"]] == names
-    assert local(daemon, "list", "--state", "dreaming").exit_code == 2
-    reported = local(daemon, "show", "one").stdout
+    assert local(daemon, "status", "--state", "dreaming").exit_code == 2
+    reported = local(daemon, "status", "one").stdout
     assert "one-d1" in reported
     assert "i-1" in reported
-    shown = json.loads(local(daemon, "show", "one", "-o", "json").stdout)
+    shown = json.loads(local(daemon, "status", "one", "-o", "json").stdout)
     assert shown["decision"]["reason"] == "cheapest"
-    assert [row["node_id"] for row in shown["rows"]] == ["i-1"]
-    missing = local(daemon, "show", "nope")
+    assert [row["node_id"] for row in shown["nodes"]] == ["i-1"]
+    assert [row["job"] for row in shown["rows"]] == ["one"]
+    assert local(daemon, "status", "two").exit_code == 0, "a job without any event"
+    missing = local(daemon, "status", "nope")
     assert (missing.exit_code, missing.stdout) == (2, "")
     assert (api_status(missing), "'nope'" in missing.stderr) == (404, True)
 
@@ -191,7 +193,7 @@ def test_launches_are_halted_and_the_mode_is_set(daemon: Served) -> None:
 
 def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path) -> None:
     token = local(daemon, "daemon", "token", "add", "ci", "--scope", "submit").stdout.strip()
-    assert remote(daemon, token, "list").exit_code == 0
+    assert remote(daemon, token, "status").exit_code == 0
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
     done = remote(daemon, None, "pause", "two", "--token-file", str(file))
@@ -201,7 +203,7 @@ def test_a_token_is_made_used_listed_and_revoked(daemon: Served, tmp_path: Path)
     (row,) = json.loads(local(daemon, "daemon", "token", "list", "-o", "json").stdout)["rows"]
     assert (row["name"], row["scopes"]) == ("ci", ["submit"])
     assert local(daemon, "daemon", "token", "revoke", "ci").exit_code == 0
-    gone = remote(daemon, token, "list")
+    gone = remote(daemon, token, "status")
     assert api_status(gone) == 401
     assert token not in gone.stderr + gone.stdout
 
@@ -212,9 +214,9 @@ def test_a_token_of_a_tenant_lists_its_jobs_alone(daemon: Served) -> None:
     assert all(word in made.stderr for word in ("ci", "submit", "blue"))
     token = made.stdout.strip()
     assert (
-        json.loads(remote(daemon, token, "list", "-o", "json").stdout)["rows"][0]["job"] == "mine"
+        json.loads(remote(daemon, token, "status", "-o", "json").stdout)["rows"][0]["job"] == "mine"
     )
-    refused = remote(daemon, token, "show", "one")
+    refused = remote(daemon, token, "status", "one")
     assert (api_status(refused), "'one'" in refused.stderr) == (404, True)
     assert remote(daemon, token, "pause", "mine").exit_code == 0
 
@@ -248,7 +250,7 @@ def test_a_log_is_followed_until_the_job_is_over(
 
 @pytest.mark.parametrize("server", ["unix:/nowhere/daemon.sock", "http://127.0.0.1:1"])
 def test_a_daemon_that_is_not_there_is_named(server: str) -> None:
-    done = CliRunner().invoke(cli, ["list", "--server", server])
+    done = CliRunner().invoke(cli, ["status", "--server", server])
     assert isinstance(failure(done), DaemonUnreachableError)
     assert server in failure(done).message
     assert done.stderr.count("error: ") == 1
@@ -266,7 +268,7 @@ def test_a_daemon_that_is_not_there_is_named(server: str) -> None:
     ],
 )
 def test_a_servers_address_is_refused_without_its_secret(server: str, code: str) -> None:
-    done = CliRunner().invoke(cli, ["list", "--server", server])
+    done = CliRunner().invoke(cli, ["status", "--server", server])
     assert (done.exit_code, failure(done).code) == (2, code)
     assert "secret" not in done.stderr
 
@@ -294,7 +296,7 @@ def test_a_token_that_would_cross_a_network_unencrypted_is_warned_of(
 def test_a_file_without_a_token_is_refused(daemon: Served, tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
-    done = remote(daemon, None, "list", "--token-file", str(file))
+    done = remote(daemon, None, "status", "--token-file", str(file))
     assert (done.exit_code, failure(done).code) == (2, "no_token")
 
 

@@ -134,12 +134,12 @@ def test_the_example_is_interrupted_twice_and_does_each_task_once(tmp_path: Path
     ends = place.of(ev.NodeEnded)
     taken = {event.pool for event in ends if event.cause is EndCause.INTERRUPTED}
     assert len(taken) == 2
-    listed = place.call("tasks", "sweep", "--state-dir", "state", "--output", "json")
+    listed = place.call("status", "sweep", "--tasks", "--state-dir", "state", "--output", "json")
     rows = json.loads(listed.stdout)["rows"]
     parameters = {tuple(row["parameters"].values()) for row in rows}
     assert len(parameters) == 40
     assert all(0 < row["figures"]["loss"] < 1 for row in rows)
-    table = place.call("tasks", "sweep", "--state-dir", "state").stdout
+    table = place.call("status", "sweep", "--tasks", "--state-dir", "state").stdout
     assert len(table.splitlines()) > 40
     assert max(map(len, table.splitlines())) <= 100
     log = place.call("logs", "sweep", "--task", "7", "--state-dir", "state")

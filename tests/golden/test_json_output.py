@@ -84,9 +84,8 @@ def test_json_output(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(folder) as daemon:
         daemon.token(Scope.READ)
         monkeypatch.setenv("COSTOPT_SERVER", f"unix:{daemon.socket_path}")
-        of_daemon = [
-            _shape(each) for each in ("list", "show one", "daemon approve", "daemon token list")
-        ]
+        asked = "status", "status one", "status --upcoming", "daemon approve", "daemon token list"
+        of_daemon = [_shape(each) for each in asked]
     monkeypatch.delenv("COSTOPT_SERVER")
     check("json_output", dict([*map(_shape, commands), *of_daemon]))
 

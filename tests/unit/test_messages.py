@@ -143,7 +143,7 @@ MISTAKES_IN_COMMANDS = {
         "error: nowhere to run: give --market FILE to simulate a cloud, or --account FILE "
         "with the providers to rent from\n  → see costopt run --help\n"
     ),
-    "list --server ftp://x": (
+    "status --server ftp://x": (
         "error: 'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST\n"
     ),
     "fleet replay": "error: Missing option '--workload'.\n  → see costopt fleet replay --help\n",
@@ -217,7 +217,7 @@ MISTAKES_IN_CALLS = {
         "a job named 'llm' was submitted already\n  → give the new one another name"
     ),
     "resumed after cancel": "job 'llm' was cancelled\n  → submit it again under another name",
-    "unknown job": "there is no job 'nope'\n  → see `costopt list`",
+    "unknown job": "there is no job 'nope'\n  → see `costopt status`",
     "token twice": "a token named 'ci' exists already\n  → revoke it, or choose another",
     "token without scope": "token 'x' allows nothing\n  → name read, submit or admin",
     "tenant's admin": (

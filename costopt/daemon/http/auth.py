@@ -127,7 +127,7 @@ async def authenticate(
         raise HttpProblemError(
             403,
             f"token {caller.name!r} may not do this: it is bound to tenant {caller.tenant!r}",
-            hint="ask about the tenant's own jobs: costopt list",
+            hint="ask about the tenant's own jobs: costopt status",
         )
     return caller
 

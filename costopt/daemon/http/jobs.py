@@ -47,11 +47,12 @@ from costopt.daemon.http.schemas import (
     model_of,
 )
 from costopt.daemon.impact import ImpactResult
-from costopt.daemon.lists import JobQuery, page_of
+from costopt.daemon.lists import job_facts, page_of
 from costopt.daemon.node_commands import CommandState, PostedCommand, post_command, read_command
 from costopt.daemon.shared_state import DecisionRow, JobStatus
 from costopt.domain.control import JobFilter, Scope, Submission
 from costopt.domain.errors import InfeasibleError
+from costopt.ledger.job_query import JobQuery
 from costopt.protocol.node_logs import LogChunk
 
 MAX_OCCURRENCES = 1000
@@ -74,7 +75,7 @@ def list_jobs(
 ) -> dict[str, Any]:
     """List jobs."""
     every = call.reader.jobs()
-    found = JobQuery(state, tenant, name, since).select(every)
+    found = JobQuery(state, tenant, name, since).select(every, job_facts)
     page = page_of(found, lambda status: status.submission.name, cursor, limit, every)
     return {"jobs": page.rows, "next": page.next}
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from costopt.daemon.cost_history import CostHistory, DayCost, Span
-from costopt.daemon.lists import ENDED, is_over
+from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
 from costopt.formatting import pluralize, usd_text, wh_text
+from costopt.ledger.job_query import ENDED
 from costopt.ledger.summary import JobState
 from costopt.render.drawing import (
     POOL_COLOURS,

@@ -73,7 +73,7 @@ output "shell" {
   value = !var.remote_commands ? null : local.fargate ? join(" ", [
     "aws ecs execute-command --region ${local.region} --cluster ${var.name} --container daemon --interactive",
     "--task $(aws ecs list-tasks --region ${local.region} --cluster ${var.name} --query 'taskArns[0]' --output text)",
-    "--command 'costopt list'",
+    "--command 'costopt status'",
     ]) : join(" ", [
     "aws ssm start-session --region ${local.region} --target $(aws ec2 describe-instances --region ${local.region}",
     "--filters Name=tag:Name,Values=${var.name}-daemon Name=instance-state-name,Values=running",

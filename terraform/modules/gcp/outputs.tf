@@ -45,7 +45,7 @@ output "command" {
 
 output "shell" {
   description = "How to talk to the daemon. Null: it is on Cloud Run, and answers in the network alone."
-  value       = local.vm ? "gcloud compute ssh ${var.name}-daemon --project ${var.project} --zone ${local.zone} --tunnel-through-iap --command 'sudo docker exec daemon costopt list'" : null
+  value       = local.vm ? "gcloud compute ssh ${var.name}-daemon --project ${var.project} --zone ${local.zone} --tunnel-through-iap --command 'sudo docker exec daemon costopt status'" : null
 }
 
 output "url" {

@@ -88,9 +88,9 @@ class BurstCloud:
         )
 
     def jobs(self) -> list[Mapping[str, Any]]:
-        """The daemon's jobs, as ``costopt list`` shows them."""
+        """The daemon's jobs, as ``costopt status`` shows them."""
         listed: list[Mapping[str, Any]] = json.loads(
-            self.costopt("list", "--output", "json").stdout
+            self.costopt("status", "--output", "json").stdout
         )["rows"]
         return listed
 

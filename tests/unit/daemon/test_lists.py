@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from costopt.client.client import ApiError, DaemonClient
-from costopt.daemon.lists import RECENT_JOBS, page_of
+from costopt.daemon.lists import page_of
 from costopt.daemon.shared_state import TickSnapshot
 from costopt.domain.errors import SpecError
 from costopt.ledger.job_account import JobAccount
+from costopt.ledger.job_query import RECENT_JOBS
 from costopt.ledger.summary import JobState
 from tests.support.daemon_api import Served, served
 from tests.support.errors import has_code

@@ -53,7 +53,7 @@ def folded(events: tuple[Event, ...]) -> JobAccount:
 
 
 def test_the_run_table_names_value_and_basis_of_every_figure() -> None:
-    table = job_table(folded(sample_events()).summary(finished_at()))
+    table = job_table({"summary": folded(sample_events()).summary(finished_at())})
     figures = {name.strip(): (value, basis) for name, value, basis in texts(table)}
     assert figures["state"] == ("finished 29 min before its deadline", "measured")
     assert figures["spent"][0].startswith("$35")
@@ -74,7 +74,7 @@ def test_dollars_of_the_simulator_are_not_measured() -> None:
         for event in events
     )
     for given, basis in ((sample_events(), "measured"), (events, "simulated")):
-        table = job_table(folded(given).summary(finished_at()))
+        table = job_table({"summary": folded(given).summary(finished_at())})
         figures = {name.strip(): found for name, _, found in texts(table)}
         assert {figures[each] for each in ("spent", "on spot", "on demand")} == {basis}
         assert job_tiles(RunView.of(given, finished_at()))[0].basis == basis
