@@ -1,4 +1,4 @@
-"""A daemon killed, ended or told something at any point: nothing twice, nothing left behind."""
+"""A daemon killed, ended or given a command at any point: nothing twice, nothing left behind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from costopt.domain.control import DesiredState
 from tests.support.counting_trainer import hold, let_go
 from tests.support.live_daemon import DaemonPlace, awaits_end
 from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, no_traceback, wait_until
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+from tests.support.node_folder import ROOT
 
 TAKES = {
     "a/g4dn.xlarge/spot": (
@@ -28,6 +27,8 @@ TAKES = {
     ),
 }
 """Spot goes again and again, however late a slow machine begins, and later than the time before."""
+
+
 JOBS = ("one", "two")
 
 
@@ -42,6 +43,7 @@ def _each_once(place: DaemonPlace, job: str) -> None:
     assert all(count <= asked[key] for key, count in per_key.items())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write(TAKES | UNINTERRUPTIBLE)
     points = {
@@ -79,6 +81,7 @@ def test_jobs_of_two_tenants_survive_kills_of_the_daemon(tmp_path: Path) -> None
         _each_once(place, job)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
     place.submit("one")
@@ -99,6 +102,7 @@ def test_a_daemon_that_is_ended_leaves_its_nodes_to_the_next(tmp_path: Path) -> 
     assert len(place.of("one", ev.TrainingStarted)) == 1
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
     place.submit("one")
@@ -117,6 +121,7 @@ def test_a_paused_job_saves_first_and_goes_on_when_it_is_resumed(tmp_path: Path)
     assert place.of("one", ev.JobFinished) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_daemon_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
     place = DaemonPlace(tmp_path).write()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -138,3 +143,50 @@ def test_a_daemon_under_nohup_outlives_its_terminal(tmp_path: Path) -> None:
         process.communicate(timeout=PATIENCE_S)
         place.clear()
     assert process.returncode == 0
+
+
+STEPS, SAVED_AT = 60, 10
+
+
+POINTS = {
+    "after LaunchIntended": SAVED_AT,
+    "after launch": SAVED_AT,
+    "after NodeLaunched": SAVED_AT,
+    "after GangFormed": SAVED_AT,
+    "after TrainingStarted": SAVED_AT,
+    "after CheckpointCommitted": STEPS,
+    "after TerminateIntended": STEPS + 1,
+}
+"""And the step to which the trainer does not come before a daemon has died there."""
+
+
+MORTAL = ROOT / "tests" / "support" / "crashing_daemon.py"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.worker_group("processes")
+def test_killed_at_one_point_after_another(tmp_path: Path) -> None:
+    place = DaemonPlace(tmp_path)
+    place.write()
+    place.submit("one", steps=STEPS)
+    for point, step in POINTS.items():
+        hold(place.saves("one"), step)
+        with place.start(program=(str(MORTAL), point)) as process:
+            try:
+                _, said = process.communicate(timeout=PATIENCE_S)
+            finally:
+                process.kill()
+        assert process.returncode == -signal.SIGKILL, f"it never came to {point}: {said}"
+        assert no_traceback(said)
+    with place.controlled() as process:
+        wait_until(lambda: bool(place.of("one", ev.JobFinished)), "finish")
+        wait_until(lambda: bool(place.of("one", ev.NodeEnded)), "end of the node")
+        wait_until(lambda: place.processes() == [], "end of all processes")
+    launched = Counter(node.node_id for node in place.of("one", ev.NodeLaunched))
+    ended = Counter(node.node_id for node in place.of("one", ev.NodeEnded))
+    assert len(launched) == 1, "one launch, however often its controller died"
+    assert launched == ended
+    assert set(launched.values()) == {1}
+    (finished,) = place.of("one", ev.JobFinished)
+    assert finished.at <= place.of("one", ev.JobSubmitted)[0].deadline_at
+    assert place.of("one", ev.WorkLost) == []

@@ -33,6 +33,8 @@ from tests.support.optimize_oracle import optimum_usd
 from tests.support.plan_check import faults_of, objective_usd
 
 EXAMPLES = int(os.environ.get("COSTOPT_ORACLE_EXAMPLES", "60"))
+
+
 HAIR = 0.003
 """The share of the work by which an instance may miss being feasible, or infeasible."""
 
@@ -196,3 +198,16 @@ def test_a_plan_costs_less_than_slot_by_slot_packing_where_prices_move(jobs: int
     assert len(saved) >= 3
     assert min(saved) > 0
     assert max(saved) > 0.05
+
+
+@settings(max_examples=80, deadline=None)
+@given(lone_jobs())
+def test_the_oracles_agree(request: PlanRequest) -> None:
+    tried, solved = cheapest_usd(request), optimum_usd(request, exclusive=True)
+    if tried is None or solved is None:
+        assert tried is solved
+        return
+    assert solved == pytest.approx(tried, rel=1e-5)
+    mixed = optimum_usd(request, exclusive=False)
+    assert mixed is not None
+    assert mixed <= solved * (1 + 1e-6)

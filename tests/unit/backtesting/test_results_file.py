@@ -1,17 +1,20 @@
-"""A backtest can be gone on with: nothing is run twice, and nothing damaged is believed."""
+"""A backtest can be resumed: nothing is run twice, and nothing damaged or outdated is believed."""
 
 from __future__ import annotations
 
 import json
+import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
+from costopt.backtesting import trial as module
 from costopt.backtesting.backtest import backtest
 from costopt.backtesting.results_file import open_results_file
-from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys, Window
+from costopt.backtesting.trial import BacktestConfig, Score, Trial, TrialKeys, Window, code_digest
 from costopt.domain.account import Account, Quota
 from costopt.domain.errors import StoreError
 from tests.support.cant_be_late import NoHazard, market
@@ -133,7 +136,11 @@ class Counting:
 
 
 RECORD = market([1] * 400, 600.0)
+
+
 CONFIG = BacktestConfig({RECORD.name: RECORD}, Machines(), Powers, NoHazard)
+
+
 TRIALS = [
     Trial(Window(RECORD.name, replace(task(), start_at=after(0), startup_s=60.0 * n)), policy)
     for n in range(3)
@@ -177,3 +184,51 @@ def test_a_key_changes_with_all_that_decides_a_score() -> None:
 def test_each_line_is_json(tmp_path: Path) -> None:
     for line in _write(tmp_path / "r").splitlines():
         json.loads(line)
+
+
+def test_it_changes_with_code_and_data_that_a_replay_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "some_package"
+    for folder in ("engine", "cli", "render", "engine/__pycache__"):
+        (package / folder).mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "engine" / "tick.py").write_text("1")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "PACKAGES", ("some_package", "one_that_is_not_installed"))
+    first = code_digest()
+    (package / "cli" / "main.py").write_text("1")
+    (package / "render" / "table.py").write_text("1")
+    (package / "engine" / "__pycache__" / "tick.pyc").write_text("1")
+    assert code_digest() == first
+    (package / "engine" / "tick.py").write_text("2")
+    second = code_digest()
+    assert second != first
+    (package / "prices.csv").write_text("1")
+    assert code_digest() not in (first, second)
+
+
+def test_it_covers_the_engine_and_the_simulator() -> None:
+    names = {folder.name for folder in module._folders()}
+    assert names == {"costopt", "costopt_sim"}
+    assert code_digest() == code_digest()
+
+
+def test_folders_that_no_replay_runs_through_exist() -> None:
+    (package,) = (folder for folder in module._folders() if folder.name == "costopt")
+    names = module.EXCLUDED_PACKAGES - {"__pycache__"}
+    assert {name for name in names if not (package / name).is_dir()} == set()
+
+
+def test_a_strategy_of_a_cell_is_not_taken_for_another() -> None:
+    """A cell of a notebook has a name and source lines, but no file, and may use other cells."""
+    name = "/tmp/ipykernel_1/2.py"
+    source = "def make():\n    return None\n"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    code = compile(source, name, "exec").co_consts[0]
+    make = FunctionType(code, {})
+    try:
+        assert module._source_digest(make) != module._source_digest(make)
+    finally:
+        del linecache.cache[name]
+    assert module._source_digest(code_digest) == module._source_digest(code_digest)

@@ -1,4 +1,4 @@
-"""What nodes fetch: the job's folder and costopt itself, named by their content."""
+"""What nodes fetch, named by its content, and which code and policy trainers run under."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from costopt.controller.payload import upload_payload, write_bundle, write_wheel
+from costopt.checkpoint.manifest import detect_origin
+from costopt.controller.payload import upload_payload, with_provenance, write_bundle, write_wheel
 from costopt.domain.errors import SpecError
+from costopt.domain.policy import Policy
 from costopt.store.folder import FileStore
 from tests.support.errors import has_code
 from tests.support.market_fixtures import training_job
@@ -135,3 +137,31 @@ def test_a_payload_lies_under_its_digests_and_is_sent_once(workdir: Path, tmp_pa
     before = sent.stat().st_mtime_ns
     assert upload_payload(job, store, "file:///store") == payload
     assert sent.stat().st_mtime_ns == before
+
+
+def test_a_checkpoint_can_tell_commit_and_policy(tmp_path: Path) -> None:
+    for command in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x")):
+        subprocess.run(
+            ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *command],
+            cwd=tmp_path,
+            check=True,
+        )
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    job = replace(training_job(), workdir=str(tmp_path))
+    reported = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    assert (reported.code_revision, reported.policy) == (commit, "thrifty")
+
+
+def test_what_the_job_says_stays(tmp_path: Path) -> None:
+    env = (("COSTOPT_CODE_REVISION", "v7"), ("COSTOPT_DATA_REVISION", "d1"))
+    job = replace(training_job(), workdir=str(tmp_path), env=env)
+    reported = detect_origin("2", dict(with_provenance(job, Policy("thrifty")).env))
+    assert (reported.code_revision, reported.data_revision) == ("v7", "d1")
+
+
+@pytest.mark.process
+def test_a_folder_without_git_has_no_revision(tmp_path: Path) -> None:
+    job = replace(training_job(), workdir=str(tmp_path), env=())
+    assert dict(with_provenance(job, Policy("thrifty")).env) == {"COSTOPT_POLICY": "thrifty"}

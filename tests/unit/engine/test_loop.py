@@ -1,15 +1,19 @@
-"""Ticks come at multiples of the tick, and end when nothing is left to do."""
+"""Clocks, ticks, and what is written at a tick."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched
+from costopt.domain.errors import StoreError
+from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched, RunStopped
 from costopt.engine.engine import TickResult
-from costopt.engine.loop import run_until_done
+from costopt.engine.journal import Journal
+from costopt.engine.loop import ScaledClock, VirtualClock, WallClock, run_until_done
+from costopt.ledger.base import MemoryLedger
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, task
 from tests.support.market_fixtures import T0, after
 
@@ -71,3 +75,83 @@ def test_a_finished_job_is_not_run_again() -> None:
     assert scene.tick().is_done
     assert len(scene.events(NodeLaunched)) == 1
     assert len(scene.events(JobSubmitted)) == 1
+
+
+def test_the_virtual_clock_moves_only_in_sleep() -> None:
+    clock = VirtualClock(T0)
+    assert clock.now() == clock.now() == T0
+    clock.sleep(90.5)
+    assert clock.now() == T0 + timedelta(seconds=90.5)
+    clock.sleep(-5)
+    assert clock.now() == T0 + timedelta(seconds=90.5)
+
+
+def test_the_scaled_clock_runs_so_many_times_as_fast() -> None:
+    before_s = time.monotonic()
+    clock = ScaledClock(T0, 10_000.0)
+    begun_s = time.monotonic()
+    clock.sleep(100.0)
+    slept_s = time.monotonic() - begun_s
+    market_s = (clock.now() - T0).total_seconds()
+    assert slept_s >= 0.01
+    assert 10_000 * slept_s <= market_s <= 10_000 * (time.monotonic() - before_s)
+
+
+def test_the_scaled_clock_goes_on_from_where_it_was() -> None:
+    before_s = time.monotonic()
+    clock = ScaledClock(T0, 60.0, elapsed_s=120.0)
+    market_s = (clock.now() - T0).total_seconds()
+    assert 7200 <= market_s <= 7200 + 60 * (time.monotonic() - before_s)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0])
+def test_time_does_not_stand_still_or_go_back(speed: float) -> None:
+    with pytest.raises(ValueError, match="speed"):
+        ScaledClock(T0, speed)
+
+
+def test_no_clock_sleeps_a_negative_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    WallClock().sleep(-10)
+    ScaledClock(T0, 2.0).sleep(-10)
+    assert slept_s == [0.0, 0.0]
+
+
+def test_the_wall_clock_is_aware_utc() -> None:
+    before = datetime.now(UTC)
+    now = WallClock().now()
+    assert now.tzinfo is UTC
+    assert before <= now <= datetime.now(UTC)
+
+
+STOPPED = RunStopped(at=T0, job="job", reason="told to")
+
+
+def test_what_is_written_together_is_folded_at_once_and_appended_at_the_end() -> None:
+    ledger = MemoryLedger()
+    journal = Journal(ledger, ["job"])
+    with journal.batch():
+        journal.write(STOPPED)
+        assert journal.accounts["job"].state.value == "stopped"
+        assert len(ledger) == 0
+    assert len(ledger) == 1
+    journal.write(STOPPED)
+    assert len(ledger) == 2
+
+
+@pytest.mark.parametrize("wrong", [StoreError("no answer"), KeyboardInterrupt()])
+def test_what_was_seen_before_something_went_wrong_is_kept(wrong: BaseException) -> None:
+    ledger = MemoryLedger()
+    journal = Journal(ledger, ["job"])
+
+    def see_and_fail() -> None:
+        with journal.batch():
+            journal.write(STOPPED)
+            raise wrong
+
+    with pytest.raises(type(wrong)):
+        see_and_fail()
+    assert len(ledger) == 1
+    journal.write(STOPPED)
+    assert len(ledger) == 2

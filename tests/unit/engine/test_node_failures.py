@@ -1,8 +1,9 @@
-"""Nodes that end by themselves or never report."""
+"""Nodes that fail, are retained after a failure, or cost money after the deadline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -18,12 +19,16 @@ from costopt.domain.events import (
     SignalStale,
 )
 from costopt.domain.fleet import EndCause
+from costopt.domain.gpu_health import HealthRules
 from costopt.domain.job import GangState, Job, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt.domain.view import Target
 from costopt.engine.node_failures import MAX_DEATHS
+from costopt.engine.overdue import GANG
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, Follow, Scene, always, task
+from tests.support.failing_runtime import FailingRuntime
 from tests.support.forwarding import Forwarding
+from tests.support.unhealthy_nodes import Condition, UnhealthyRuntime, unhealthy_scene
 
 
 class Mute(Forwarding):
@@ -211,3 +216,102 @@ def test_a_node_that_trained_and_reports_no_longer_is_given_up_after_half_an_hou
     scene.finish()
     assert [n.node_id for n in scene.events(NodeLaunched)] == ["sim-0001", "sim-0002"]
     assert len(scene.events(NodeGivenUp)) == 1
+
+
+class FailingOn(FailingRuntime):
+    """The command of failing jobs fails on the last node of the gang."""
+
+    def progress(self, job: Job, now: datetime) -> Progress:
+        reported = super().progress(job, now)
+        is_failed = reported.state is GangState.FAILED
+        return replace(reported, failed_node="sim-0002") if is_failed else reported
+
+
+def failed_scene(keep_s: float) -> tuple[Scene, FailingRuntime]:
+    job = replace(task(5 * HOUR_S, nodes=(2, 2)), keep_failed_s=keep_s)
+    scene = Scene(always(SPOT_A, 9, 2.0), always(SAFE, 9, 8.0), jobs=[job])
+    runtime = FailingOn(scene.cloud.runtime)
+    scene.cloud.runtime = runtime
+    scene.restart()
+    scene.go(600)
+    assert len(scene.living()) == 2
+    runtime.failing.add("job")
+    scene.go(180)
+    return scene, runtime
+
+
+def living(scene: Scene) -> list[str]:
+    return [node.node_id for node in scene.living()]
+
+
+def test_the_node_that_failed_lives_on_for_the_time_that_the_job_names() -> None:
+    scene, _ = failed_scene(1800.0)
+    (failed,) = scene.events(JobFailed)
+    assert failed.node_id == "sim-0002"
+    assert living(scene) == ["sim-0002"]
+    scene.restart()
+    scene.go(1500)
+    assert living(scene) == ["sim-0002"]
+    scene.finish()
+    assert living(scene) == []
+    ended = max(event.ended_at for event in scene.events(NodeEnded))
+    assert timedelta(0) <= ended - failed.at - timedelta(seconds=1800) <= timedelta(seconds=120)
+
+
+def test_without_keep_failed_all_nodes_are_released() -> None:
+    scene, _ = failed_scene(0.0)
+    assert living(scene) == []
+
+
+def test_a_job_that_is_cancelled_keeps_no_node() -> None:
+    scene, _ = failed_scene(1800.0)
+    scene.engine.stop("cancelled", "job")
+    scene.go(120)
+    assert living(scene) == []
+
+
+def test_a_job_that_is_tried_again_goes_on_with_the_node() -> None:
+    scene, runtime = failed_scene(1800.0)
+    runtime.failing.clear()
+    scene.engine.retry("job")
+    scene.go(300)
+    assert "sim-0002" in living(scene)
+    assert len(scene.living()) == 2
+
+
+HUNG = Condition(hangs=True)
+
+
+def overdue_scene() -> tuple[Scene, UnhealthyRuntime]:
+    return unhealthy_scene(HealthRules(), 1, deadline_s=4 * HOUR_S)
+
+
+def alerts(scene: Scene) -> list[SignalStale]:
+    return [e for e in scene.events(SignalStale) if e.source == GANG]
+
+
+def test_a_gang_that_saves_nothing_after_its_deadline_is_an_alert_whenever_dollars_double() -> None:
+    scene, runtime = overdue_scene()
+    runtime.normal = HUNG
+    scene.go(4.9 * HOUR_S)
+    assert alerts(scene) == []
+    scene.go(0.2 * HOUR_S)
+    (alert,) = alerts(scene)
+    assert "$1.00 since the deadline, $1.00 more an hour" in alert.message
+    assert alert.message in scene.engine.failing_nodes["job"]
+    scene.go(8.9 * HOUR_S)
+    at = [event.at for event in alerts(scene)]
+    assert [round((b - a) / timedelta(hours=1)) for a, b in pairwise(at)] == [1, 2, 4]
+
+
+def test_a_late_gang_that_saves_is_not_an_alert() -> None:
+    scene, runtime = overdue_scene()
+    scene.go(8 * HOUR_S)
+    assert alerts(scene) == []
+    assert "job" not in scene.engine.failing_nodes
+    runtime.normal = HUNG
+    scene.go(3 * HOUR_S)
+    assert len(alerts(scene)) >= 1
+    runtime.normal = Condition()
+    scene.go(2 * HOUR_S)
+    assert "job" not in scene.engine.failing_nodes, "it saves again"

@@ -1,4 +1,4 @@
-"""Nodes and NodePools read as pools: labels, taints, requirements, limits."""
+"""Nodes and NodePools read as pools, and the prices of an autoscaler's machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from costopt_kubernetes.machines import (
     read_cluster_node,
     read_node_pools,
 )
+from costopt_kubernetes.offers import CloudPrices
 from costopt_kubernetes.quantities import parse_quantity, places, pod_requests, wanted_by
+from tests.support.aws.account import SPOT, NewAccount
 
 OPTIONS: dict[str, Any] = {"cluster": "test", "cloud": "aws/us-east-1"}
 
@@ -102,6 +104,8 @@ def _matches(affinity: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "effect": "NoSchedule", "value": "true"}
+
+
 TEAM_TAINT = {"key": "team", "effect": "NoExecute", "value": "a"}
 
 
@@ -182,3 +186,35 @@ def test_limits_less_use_bound_how_many_nodes_may_come() -> None:
 def test_a_node_pool_whose_taints_are_not_tolerated_is_none_of_ours() -> None:
     item = node_pool(template={"taints": [TEAM_TAINT]})
     assert not list(read_node_pools([item], options()))
+
+
+def prices(account: NewAccount, **more: Any) -> CloudPrices:
+    options = {"cluster": "test", "cloud": f"aws/{SPOT.region}", **more}
+    machines = account_catalog(Account(providers={"kubernetes": options}))
+    return CloudPrices(account.clock, KubernetesOptions.parse({**options, "machines": machines}))
+
+
+def pool(zone: str, instance_type: str = SPOT.instance_type) -> Pool:
+    return Pool("kubernetes", "test", zone, instance_type, CapacityType.SPOT)
+
+
+def test_with_its_options_the_clouds_adapter_tells_the_prices(account: NewAccount) -> None:
+    now = account.clock.now()
+    found = prices(account, cloud_options={"instance_types": [SPOT.instance_type]})
+    theirs = {o.pool: o.price_usd_per_hour for o in account.provider.offers(now)}[SPOT]
+    assert theirs is not None
+    mine, _ = found.of(pool(SPOT.zone), now)
+    assert mine is not None
+    assert mine.value == theirs.value
+    for other in ("test*", "us-east-1a"):
+        highest, _ = found.of(pool(other), now)
+        assert highest is not None
+        assert highest.value >= mine.value
+    assert found.of(pool(SPOT.zone, "unknown"), now) == (None, None)
+
+
+def test_without_them_the_catalogues_dated_prices_count(account: NewAccount) -> None:
+    mine, hazard = prices(account).of(pool(SPOT.zone, "g5.xlarge"), account.clock.now())
+    assert mine is not None
+    assert mine.observed_at is not None
+    assert hazard is None

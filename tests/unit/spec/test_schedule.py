@@ -1,4 +1,4 @@
-"""Cron expressions, and the jobs that recur by them."""
+"""Cron expressions, the jobs that recur by them, durations and instants."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.spec import parse_job
+from costopt.spec import parse_duration_s, parse_instant, parse_job
 from costopt.spec.cron import CronExpression
 from costopt.spec.schedule import occurrence_document, parse_schedule
 from costopt.spec.yaml_document import SpecFileError, parse_document
 
 BERLIN = ZoneInfo("Europe/Berlin")
+
+
 JOB = """
 name: nightly
 work: {amount: 1000, unit: steps}
@@ -25,6 +27,8 @@ schedule: {cron: "0 2 * * *", time_zone: Europe/Berlin}
 throughput: {points: [{gpu: A100, units_per_s: 1}]}
 checkpoint: {uri: checkpoints}
 """
+
+
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -126,3 +130,42 @@ def test_a_schedule_that_cannot_recur_is_refused_at_its_field(
     with pytest.raises(SpecFileError) as refusal:
         parse_job(parse_document(JOB.replace(old, new), "job.yaml"), NOW)
     assert [problem.field for problem in refusal.value.problems] == [field]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("72h", 72 * 3600),
+        ("90m", 5400),
+        ("90 min", 5400),
+        ("1d 12h", 129600),
+        ("1d12h", 129600),
+        ("2.5H", 9000),
+        ("1w", 604800),
+        ("0s", 0),
+        ("86400", 86400),
+        (" 1.5 ", 1.5),
+    ],
+)
+def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1d 30", "-5", "1e3", "h", "72x", "1h 1h", "30m 5min", "-1h", "1e3s", "11000w"]
+)
+def test_another_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_duration_s(text)
+
+
+def test_an_instant_is_reported_in_utc() -> None:
+    assert parse_instant("2026-05-01T10:00:00+02:00") == datetime(2026, 5, 1, 8, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-05-01T10:00:00", "2026-05-01", "tomorrow", "0001-01-01T00:00+14:00"]
+)
+def test_an_instant_without_zone_or_sense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        parse_instant(text)

@@ -7,10 +7,16 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.backtesting.replay import replay
+from costopt.controller.forecasts import DEFAULT_HAZARD
+from costopt.domain.estimate import Basis, Estimate
+from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import Node
+from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import StrategySpec
-from costopt.domain.view import Decision, Target
+from costopt.domain.view import Decision, Target, View
+from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel, prior_rates
 from costopt.strategies import build
 from costopt.strategies.adaptive.candidates import ProgramState, candidate_of
@@ -18,12 +24,28 @@ from costopt.strategies.adaptive.problem import build_problem
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
 from costopt.strategies.fault_isolation import share_lifetimes
 from costopt.strategies.gang_options import gang_options
-from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task
-from tests.support.market_fixtures import after
+from costopt.strategies.milp import MilpStrategy
+from tests.support.engine_fixtures import (
+    HOUR_S,
+    SAFE,
+    SPOT_A,
+    SPOT_B,
+    Machines,
+    Powers,
+    SomeHazard,
+    always,
+    rules,
+    task,
+)
+from tests.support.market_fixtures import after, market
 from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
 
 SAFE_OFFER = offer(SAFE, 8.0)
+
+
 WAIT: tuple[Target, ...] = ()
+
+
 ON_A, ON_B, ON_SAFE = (Target(SPOT_A, 1),), (Target(SPOT_B, 1),), (Target(SAFE, 1),)
 
 
@@ -307,3 +329,68 @@ def test_a_program_is_reused_until_the_end_of_a_long_job() -> None:
     strategy = AdaptiveStrategy()
     _decide([offer(SPOT_A, 2.0)], deadline_h=92, strategy=strategy)
     assert strategy._programs[0]["job"].first == 0
+
+
+@pytest.mark.parametrize("tick_s", [60.0, 300.0, 900.0])
+@pytest.mark.parametrize("work_s", [600, 1200, 2400, 5400])
+@pytest.mark.parametrize("deadline_h", [4, 24])
+def test_a_gang_that_is_nearly_done_is_not_given_up(
+    tick_s: float, work_s: float, deadline_h: float
+) -> None:
+    run = replay(
+        task(work_s=work_s, deadline_s=deadline_h * HOUR_S),
+        rules("adaptive"),
+        market(always(SPOT_A, 4, 2.0), always(SAFE, 4, 8.0)),
+        machines=Machines(),
+        powers=Powers(),
+        hazards=LearnedHazard(lambda _: DEFAULT_HAZARD),
+        tick_s=tick_s,
+    )
+    decided = [each.event for each in run.events if isinstance(each.event, DecisionMade)]
+    assert [decision.targets for decision in decided] == [((str(SPOT_A), 1),)]
+    finished_at, start_at = run.summary.finished_at, run.summary.start_at
+    assert finished_at is not None
+    assert start_at is not None
+    assert (finished_at - start_at).total_seconds() < work_s + 300 + tick_s
+
+
+SLOWNESS = 0.15
+
+
+JOB = task(2 * HOUR_S, 48 * HOUR_S)
+
+
+def spot(pool: Pool, usd_per_hour: float) -> Offer:
+    hazard = SomeHazard().hazard_per_hour(pool) or Estimate.exact(0.0, Basis.LISTED, "test")
+    return replace(offer(pool, usd_per_hour, 9), hazard_per_hour=hazard)
+
+
+def slow(view: View, done_units: float) -> View:
+    """The view of a job that was measured at a fraction of its predicted speed."""
+    (job_view,) = view.jobs
+    predicted = JOB.throughput.units_per_s(view.machines[SPOT_A], 1)
+    assert predicted is not None
+    progress = Progress(
+        done_units=done_units,
+        saved_units=0.0,
+        state=GangState.TRAINING,
+        generation=1,
+        measured_units_per_s=predicted.value * SLOWNESS,
+    )
+    return replace(view, jobs=(replace(job_view, progress=progress, speed_factor=SLOWNESS),))
+
+
+def test_it_is_not_moved_to_where_it_was_not_measured() -> None:
+    offers = [spot(SPOT_A, 2.0), spot(SPOT_B, 4.0)]
+    view = slow(build_view(JOB, offers, nodes=nodes_in(SPOT_A)), 0.1 * JOB.work.amount)
+    assert only(MilpStrategy().decide(view)).targets == (Target(SPOT_A, 1),)
+
+
+def test_it_keeps_its_nodes_when_its_plan_is_over() -> None:
+    """The plan was made before the slowness was known, so it ends long before the work."""
+    offers = [spot(SPOT_A, 2.0)]
+    strategy = MilpStrategy(replan_s=48 * HOUR_S)
+    view = build_view(JOB, offers, nodes=nodes_in(SPOT_A))
+    strategy.decide(view)
+    late = replace(slow(view, 0.5 * JOB.work.amount), now=after(4 * HOUR_S))
+    assert only(strategy.decide(late)).targets == (Target(SPOT_A, 1),)

@@ -1,4 +1,4 @@
-"""What strategies make of data that lie elsewhere, dated offers and phases' own speeds."""
+"""What strategies make of data elsewhere, dated offers, speeds of phases and no deadline."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ from costopt.strategies.gang_options import (
     uninterruptible_options,
 )
 from costopt.strategies.milp import MilpStrategy
+from costopt.strategies.patience import with_deadlines
 from costopt.strategies.remaining_time import seconds_to_finish
+from costopt.strategies.shield import ShieldedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Follow, Scene, always, task
 from tests.support.engines import start_engine
 from tests.support.market_fixtures import after
-from tests.support.strategy_fixtures import build_view, nodes_in, offer, only
+from tests.support.strategy_fixtures import Wants, build_view, nodes_in, offer, only
 
 ELSEWHERE = "gcp/us-central1"
+
+
 WAY = Transfer(0.12, 8.589934592, "made up")
+
+
 RESERVED = SAFE.with_capacity_type(CapacityType.RESERVED)
+
+
 FAR = Pool("gcp", "us-central1", "us-central1-a", SPOT_A.instance_type, CapacityType.SPOT)
 
 
@@ -201,3 +209,38 @@ def test_waiting_costs_more_the_less_slack_is_left() -> None:
     assert tight is not None
     assert none is not None
     assert 0 <= ample < tight <= none
+
+
+SAFE_OFFER, SPOT_OFFER = offer(SAFE, 8.0), offer(SPOT_A, 2.0)
+
+
+def _open_ended(usd_per_hour: float) -> Job:
+    return replace(task(work_s=4 * HOUR_S), deadline_at=None, usd_per_hour_waited=usd_per_hour)
+
+
+def _patience_h(usd_per_hour: float) -> float:
+    job = (
+        with_deadlines(build_view(_open_ended(usd_per_hour), [SAFE_OFFER, SPOT_OFFER])).jobs[0].job
+    )
+    assert job.deadline_at is not None
+    return (job.deadline_at - job.start_at).total_seconds() / 3600
+
+
+def test_a_job_waits_until_waiting_has_cost_what_safe_capacity_costs() -> None:
+    """A little over 4 h at $8 an hour are $32: 16 h at $2 an hour waited, 4 h at $8."""
+    assert _patience_h(2.0) == pytest.approx(4 + 16, rel=0.05)
+    assert _patience_h(8.0) == pytest.approx(4 + 4, rel=0.05)
+
+
+def test_a_deadline_stays_and_without_safe_capacity_there_is_no_hurry() -> None:
+    view = build_view(task(), [SAFE_OFFER])
+    assert with_deadlines(view) is view
+    job = with_deadlines(build_view(_open_ended(1.0), [SPOT_OFFER])).jobs[0].job
+    assert job.deadline_at == job.until_at
+
+
+@pytest.mark.parametrize(("now_h", "waits"), [(1.0, True), (30.0, False)])
+def test_it_goes_to_safe_capacity_when_its_patience_ends(now_h: float, waits: bool) -> None:
+    view = build_view(_open_ended(2.0), [SAFE_OFFER], now_s=now_h * HOUR_S)
+    decision = only(ShieldedStrategy(Wants()).decide(view))
+    assert decision.targets == (() if waits else (Target(SAFE, 1),))

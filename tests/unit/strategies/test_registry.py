@@ -1,4 +1,4 @@
-"""Strategies of other packages, and those that a backtest is given from Python."""
+"""Strategies by name and parameters, and those of other packages."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from costopt.domain.view import Decision, Desired, View
 from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build, check, is_joint, strategy_names
 from costopt.strategies.fault_isolation import FaultIsolatedStrategy
+from costopt.strategies.milp import MilpStrategy
 from costopt.strategies.shield import ShieldedStrategy
+from costopt.strategies.uniform_progress import UniformProgressStrategy
 from tests.support.cant_be_late import NoHazard
 from tests.support.engine_fixtures import SAFE, SPOT_A, Machines, Powers, always, rules
 from tests.support.installed_strategy import MINE, install_strategy
 from tests.support.market_fixtures import T0, market, training_job
 
 OWN = ("adaptive", "greedy_spot", "milp", "on_demand", "priced", "uniform_progress")
+
+
 JOB = training_job(4 * 3600.0, deadline_s=8 * 3600.0)
+
+
 MARKET = market(always(SPOT_A, 9, 2.0), always(SAFE, 9, 8.0))
 
 
@@ -168,3 +174,45 @@ def test_a_score_is_known_again_only_for_the_same_code(
     assert given[0] == given[1]
     assert installed[0] == installed[1]
     assert len({*given, *installed, changed}) == 3
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_every_strategy_comes_shielded(name: str) -> None:
+    built = build(StrategySpec(name))
+    assert isinstance(built, ShieldedStrategy)
+    assert not isinstance(built.inner, ShieldedStrategy)
+
+
+def test_parameters_reach_the_strategy() -> None:
+    built = build(StrategySpec("uniform_progress", {"hysteresis": False}))
+    assert isinstance(built, ShieldedStrategy)
+    assert isinstance(built.inner, UniformProgressStrategy)
+    assert built.inner.hysteresis is False
+    planner = build(StrategySpec("milp", {"replan_s": 60, "gap": 0, "time_limit_s": 1.5}))
+    assert isinstance(planner, ShieldedStrategy)
+    assert isinstance(planner.inner, MilpStrategy)
+    assert (planner.inner.replan_s, planner.inner.gap, planner.inner.time_limit_s) == (60, 0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message", "hint"),
+    [
+        (StrategySpec("magic"), "unknown strategy 'magic'", "uniform_progress"),
+        (StrategySpec("milp", {"speed": 1}), "'speed' is unknown", "replan_s (default 3600"),
+        (StrategySpec("on_demand", {"x": 1}), "'x' is unknown", "no parameters"),
+        (StrategySpec("milp", {"gap": "1%"}), "'gap' must be a number", "gap"),
+        (StrategySpec("milp", {"gap": -0.1}), "0 or more", "gap"),
+        (StrategySpec("milp", {"gap": True}), "number", "gap"),
+        (StrategySpec("milp", {"replan_s": float("inf")}), "number", "replan_s"),
+        (
+            StrategySpec("uniform_progress", {"hysteresis": "no"}),
+            "must be true or false, not 'no'",
+            "hysteresis",
+        ),
+    ],
+)
+def test_a_wrong_choice_says_what_there_is(choice: StrategySpec, message: str, hint: str) -> None:
+    with pytest.raises(SpecError, match="strategy") as caught:
+        build(choice)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")

@@ -7,14 +7,22 @@ from datetime import timedelta
 
 import pytest
 
+from costopt.domain.account import Account, Quota
 from costopt.domain.job import Phase
-from costopt.domain.market import Pool
+from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.power import PowerCap
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Target, View
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
-from costopt.strategies.shield import ShieldedStrategy, may_pause
+from costopt.strategies.gang_options import GangOption, gang_options
+from costopt.strategies.remaining_time import (
+    is_running,
+    remaining_startup_s,
+    seconds_left,
+    seconds_to_finish,
+)
+from costopt.strategies.shield import SHIELD, ShieldedStrategy, may_pause
 from costopt.strategies.shield import slack_s as slack_of
 from tests.support.engine_fixtures import (
     BIG_SAFE,
@@ -32,8 +40,12 @@ from tests.support.engine_fixtures import (
 from tests.support.strategy_fixtures import TICK_S, Wants, build_view, nodes_in, offer, only
 
 SPOT_OFFER, SAFE_OFFER, BIG_OFFER = offer(SPOT_A, 2.0), offer(SAFE, 8.0), offer(BIG_SAFE, 36.0)
+
+
 NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
 """Start, 4 h of work with their saves, and the last save."""
+
+
 BIG_NEEDED_S = 150 + 4 * HOUR_S / 3.2 * (1 + 10 / 1800) + 10
 """The same on four GPUs, of which at least 3.2 are known to count."""
 
@@ -256,6 +268,8 @@ def test_two_jobs_are_each_in_time(inner: Follow) -> None:
 
 
 CAP = PowerCap(250.0, 0.8, 700.0, "test")
+
+
 CAPPED_S = 150 + 4 * HOUR_S / 0.8 * (1 + 10 / 1800) + 10
 """What the capped gang needs."""
 
@@ -293,3 +307,121 @@ def test_a_tick_on_capped_spot_counts_for_what_it_does_under_the_cap(
 def test_an_unmeasured_cap_slows_nothing() -> None:
     view = _build_capped_view(NEEDED_S + 1, SAFE)
     assert _decide(view, Target(SAFE, 1, 111.0))[1] is None
+
+
+def _option() -> GangOption:
+    view = build_view(task(), [offer(SAFE, 8.0)])
+    (option,) = gang_options(view, view.jobs[0])
+    return option
+
+
+def test_start_work_saves_and_the_last_save() -> None:
+    job = task(save_s=18.0)
+    work_s = 3600 * (1 + 18 / 1800) + 18
+    assert seconds_to_finish(_option(), job, 3600) == pytest.approx(150 + work_s)
+    assert seconds_to_finish(_option(), job, 3600, 0.0) == pytest.approx(work_s)
+    assert seconds_to_finish(_option(), job, 3600, 40.0) == pytest.approx(40 + work_s)
+    assert seconds_to_finish(_option(), job, 0, 40.0) == 0.0
+    assert seconds_to_finish(_option(), job, 0) == 150, "the command has still to end somewhere"
+
+
+def test_it_is_no_less_than_what_the_simulator_takes() -> None:
+    from tests.support.engine_fixtures import Scene, always, rules
+
+    for save_s in (0.0, 10.0, 120.0):
+        job = task(save_s=save_s)
+        scene = Scene(always(SAFE, 9, 8.0), jobs=[job], policy=rules("on_demand"))
+        scene.finish()
+        finished_at = scene.summary().finished_at
+        assert finished_at is not None
+        took_s = (finished_at - job.start_at).total_seconds()
+        bound_s = seconds_to_finish(_option(), job, job.work.amount)
+        assert took_s <= bound_s <= took_s + 50 + save_s
+
+
+def test_a_phase_of_another_size_costs_another_start() -> None:
+    phases = (Phase("narrow", 0.5, 1, 1), Phase("wide", 0.5, 2, 2))
+    points = (ThroughputSample("V100", 1, 1.0), ThroughputSample("V100", 2, 2.0))
+    job = replace(task(nodes=(1, 2), save_s=0), phases=phases, throughput=Throughput(points))
+    view = build_view(job, [offer(SAFE, 8.0)])
+    (option,) = gang_options(view, view.jobs[0])
+    assert seconds_to_finish(option, job, 4 * HOUR_S) == 150 + 2 * HOUR_S + 150 + HOUR_S
+    assert seconds_to_finish(option, job, 2 * HOUR_S) == 150 + HOUR_S
+
+
+def test_seconds_left_hold_the_reserve_back() -> None:
+    view = build_view(task(deadline_s=HOUR_S), [], now_s=600, reserve_s=100)
+    assert seconds_left(view, view.jobs[0]) == 3600 - 600 - 100
+
+
+def test_a_gang_runs_only_if_it_is_exactly_there() -> None:
+    view = build_view(task(nodes=(1, 4)), [], nodes=nodes_in(SPOT_A, 2))
+    (job_view,) = view.jobs
+    assert is_running(job_view, [Target(SPOT_A, 2)])
+    assert not is_running(job_view, [Target(SPOT_A, 1)])
+    assert not is_running(job_view, [Target(SPOT_A, 2), Target(SAFE, 1)])
+    assert not is_running(job_view, [])
+    assert not is_running(replace(job_view, nodes=()), [])
+
+
+@pytest.mark.parametrize(("starts_in_s", "left_s"), [(None, 0.0), (30.0, 30.0), (-30.0, 0.0)])
+def test_the_rest_of_the_start(starts_in_s: float | None, left_s: float) -> None:
+    view = build_view(task(), [], starts_in_s=starts_in_s)
+    assert remaining_startup_s(view, view.jobs[0]) == left_s
+
+
+OFFERS = [offer(SPOT_A, 2.0), offer(SAFE, 8.0)]
+
+
+TURN_NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10 + TICK_S
+"""Start, 4 h of work with their saves, the last save, and a tick until the next one starts."""
+
+
+ANY = Quota("all", max_nodes=1)
+
+
+def _three(deadline_s: float, *quotas: Quota, tenants: tuple[str, ...] = ("t", "t", "t")) -> View:
+    jobs = [
+        build_view(
+            replace(task(deadline_s=deadline_s, name=f"job-{n}"), tenant=tenant), OFFERS
+        ).jobs[0]
+        for n, tenant in enumerate(tenants)
+    ]
+    view = build_view(task(), OFFERS)
+    return replace(view, jobs=tuple(jobs), account=Account(quotas))
+
+
+def _shielded(view: View) -> int:
+    decisions = ShieldedStrategy(Wants()).decide(view).decisions
+    return sum(decision.rule == SHIELD for decision in decisions)
+
+
+@pytest.mark.parametrize(("spare_s", "count"), [(1, 0), (-1, 1)])
+def test_the_first_of_three_starts_while_the_others_still_can(spare_s: float, count: int) -> None:
+    assert _shielded(_three(3 * TURN_NEEDED_S + spare_s, ANY)) == count
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        Quota("none", max_nodes=3),
+        Quota("spot", capacity_type=CapacityType.SPOT, max_nodes=1),
+        Quota("elsewhere", region="eu-west-1", max_nodes=1),
+        Quota("of others", tenant="other", max_nodes=1),
+    ],
+    ids=lambda quota: quota.name,
+)
+def test_a_quota_with_room_for_all_changes_no_deadline(quota: Quota) -> None:
+    assert _shielded(_three(2 * TURN_NEEDED_S, quota)) == 0
+
+
+def test_what_cannot_all_be_in_time_starts_at_once() -> None:
+    assert _shielded(_three(2 * TURN_NEEDED_S, ANY)) >= 1
+
+
+def test_a_tenants_quota_binds_its_own_jobs_alone() -> None:
+    quota = Quota("of t", tenant="t", max_nodes=1)
+    view = _three(2 * TURN_NEEDED_S - 1, quota, tenants=("t", "t", "other"))
+    decisions = ShieldedStrategy(Wants()).decide(view).decisions
+    assert [d.rule for d in decisions[:2]].count(SHIELD) == 1
+    assert decisions[2].rule is None
