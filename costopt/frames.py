@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from costopt.domain.errors import MissingExtraError, install_hint
 from costopt.domain.events import DecisionMade
@@ -26,29 +26,18 @@ if TYPE_CHECKING:
     from costopt.backtesting.trial import Score, Trial
 
 PlanFrame = Literal["candidates", "allocations", "rejections", "constraints"]
-_FACTS: Mapping[PlanFrame, tuple[str, ...]] = {
-    "allocations": ("pool", "nodes", "start_at", "end_at", "power_cap_w"),
-    "rejections": ("pool", "code", "reason"),
-    "constraints": ("name", "unit", "slack", "shadow_price"),
-}
 AccountPlanFrame = Literal["jobs", "limits", "uses", "allocations"]
-_ACCOUNT_FACTS: Mapping[AccountPlanFrame, tuple[str, ...]] = {
-    "limits": ("name", "unit", "used", "most", "left", "shadow_price"),
-    "uses": ("limit", "unit", "job", "amount", "paid_usd"),
-    "allocations": ("job", *_FACTS["allocations"]),
-}
-ACCOUNT_PLAN_FRAMES: tuple[AccountPlanFrame, ...] = ("jobs", *_ACCOUNT_FACTS)
-PLAN_FRAMES: tuple[PlanFrame, ...] = ("candidates", *_FACTS)
+PLAN_FRAMES: tuple[PlanFrame, ...] = get_args(PlanFrame)
+ACCOUNT_PLAN_FRAMES: tuple[AccountPlanFrame, ...] = get_args(AccountPlanFrame)
 WINDOW_COLUMNS = ("market", "start_at", "deadline_at", "startup_s", "policy")
 
 
-def table_frame(table: Table, also: Sequence[str] = ()) -> DataFrame:
-    """Return the rows of a table with all values that programs get, and values that have no column.
+def table_frame(table: Table) -> DataFrame:
+    """Return the rows of a table with all values that programs get.
 
     Raise MissingExtraError without pandas.
     """
-    rows = ({**table.fields(row), **{name: row[name] for name in also}} for row in table.rows)
-    return rows_frame(rows, (*table.names, *also))
+    return rows_frame(map(table.fields, table.rows), table.names)
 
 
 def rows_frame(rows: Iterable[Any], names: Sequence[str]) -> DataFrame:
@@ -92,16 +81,22 @@ def _plain(value: object) -> object:
 
 def plan_frame(table: Table, what: PlanFrame) -> DataFrame:
     """Return the candidates of a plan's table, or what its facts list, with the JSON keys."""
-    if what == "candidates":
-        return table_frame(table)
-    return rows_frame(cast("Iterable[Row]", table.facts[what]), _FACTS[what])
+    from costopt.views.plan import PLAN_FACTS
+
+    return _facts_frame(table, what, PLAN_FACTS)
 
 
 def account_plan_frame(table: Table, what: AccountPlanFrame) -> DataFrame:
     """Return the jobs of an account's plan, or what its facts list, with the JSON keys."""
-    if what == "jobs":
+    from costopt.views.account import ACCOUNT_FACTS
+
+    return _facts_frame(table, what, ACCOUNT_FACTS)
+
+
+def _facts_frame(table: Table, what: str, names: Mapping[str, str]) -> DataFrame:
+    if what not in names:
         return table_frame(table)
-    return rows_frame(cast("Iterable[Row]", table.facts[what]), _ACCOUNT_FACTS[what])
+    return rows_frame(cast("Iterable[Row]", table.facts[what]), names[what].split())
 
 
 def standings_frame(standings: Sequence[PolicySummary]) -> DataFrame:

@@ -147,7 +147,7 @@ class FrontierResult(Tabular):
         """
         from costopt.frames import table_frame
 
-        return table_frame(self.table(), also=("chosen",))
+        return table_frame(self.table())
 
     def plot(self) -> Chart:
         """Return a chart of dollars, energy and finish, a dot per plan.

@@ -163,3 +163,8 @@ def figures(columns: Iterable[Column], row: Any) -> tuple[tuple[str, str], ...]:
     """Return title and text of a row's columns, of those that hold any text."""
     texts = ((column.title, column.text(row)) for column in columns)
     return tuple((title, text) for title, text in texts if text)
+
+
+def records(rows: Iterable[Any], names: str) -> list[Row]:
+    """Return the values with these names, which are separated by spaces, of each row."""
+    return [{name: value_at(row, name) for name in names.split()} for row in rows]

@@ -19,12 +19,12 @@ from costopt.formatting import (
 )
 from costopt.planning.many_jobs import AccountPlan, UnservedJob
 from costopt.planning.totals import AccountScenario, AccountTotals, sum_plan
-from costopt.render.table import Column, Row, Table, interval_fields
+from costopt.render.table import Column, Row, Table, interval_fields, records
 from costopt.views.plan import (
     ON_TIME_NOTE,
+    PLAN_FACTS,
     capacity_note,
     columns_around_forecast,
-    forecast_row,
 )
 
 PAID_NOTE = (
@@ -32,6 +32,13 @@ PAID_NOTE = (
     "it costs the others."
 )
 MAX_REMEDIES = 4
+TOTALS = "jobs served usd kwh gco2e finish_at on_time"
+ACCOUNT_FACTS = {
+    "limits": "name unit used most left shadow_price",
+    "uses": "limit unit job amount paid_usd",
+    "allocations": f"job {PLAN_FACTS['allocations']}",
+}
+"""What programs get of the plan besides its jobs: the names of each row's values."""
 
 MIN_PRICE_USD = 0.005
 """A lower shadow price is the solver's tolerance."""
@@ -89,14 +96,13 @@ def _job_rows(made: AccountPlan) -> Iterator[Row]:
     why = {each.job: each.why for each in made.unserved}
     for job in made.jobs:
         used = [each for each in made.plan.allocations if each.job == job.name]
-        forecast = made.plan.forecast_of(job.name)
         yield {
             "served": job.name not in why,
             "job": job.name,
             "tenant": job.tenant,
             "pools": list(dict.fromkeys(str(each.pool) for each in used)),
             "node_hours": sum(each.node_hours for each in used),
-            **(forecast_row(forecast) if forecast is not None else {}),
+            "forecast": made.plan.forecast_of(job.name),
             "limits_usd": _paid_usd(made.plan.constraints, job),
             "deadline_at": job.deadline_at,
             "why_not": why.get(job.name),
@@ -176,57 +182,17 @@ def _facts(made: AccountPlan, totals: AccountTotals, limits: Table) -> Row:
     plan = made.plan
     return {
         "policy": made.policy.name,
-        "status": plan.status,
-        "binding": plan.binding,
-        "made_at": plan.made_at,
-        "objective_usd": plan.objective_usd,
-        "bound_usd": plan.bound_usd,
-        "gap": plan.gap,
-        "totals": {**totals_row(totals), **interval_fields("on_time", totals.on_time)},
-        "unserved": [
-            {"job": each.job, "why": each.why, "remedies": list(each.remedies)}
-            for each in made.unserved
-        ],
-        "limits": [
-            {name: row[name] for name in ("name", "unit", "used", "most", "left", "shadow_price")}
-            for row in limits.rows
-        ],
+        **records([plan], "status binding made_at objective_usd bound_usd gap")[0],
+        "totals": {**records([totals], TOTALS)[0], **interval_fields("on_time", totals.on_time)},
+        "unserved": records(made.unserved, "job why remedies"),
+        "limits": records(limits.rows, ACCOUNT_FACTS["limits"]),
         "uses": [
-            {
-                "limit": _limit_name(each),
-                "unit": each.unit,
-                "job": use.job,
-                "amount": use.amount,
-                "paid_usd": use.paid_usd,
-            }
+            {"limit": _limit_name(each), "unit": each.unit, **use}
             for each in plan.constraints
             if each.most is not None
-            for use in each.uses
+            for use in records(each.uses, "job amount paid_usd")
         ],
-        "allocations": [
-            {
-                "job": each.job,
-                "pool": str(each.pool),
-                "nodes": each.nodes,
-                "start_at": each.start_at,
-                "end_at": each.end_at,
-                "power_cap_w": each.power_cap_w,
-            }
-            for each in plan.allocations
-        ],
-    }
-
-
-def totals_row(totals: AccountTotals) -> Row:
-    """Return the totals of a plan by name."""
-    return {
-        "jobs": totals.jobs,
-        "served": totals.served,
-        "usd": totals.usd,
-        "kwh": totals.kwh,
-        "gco2e": totals.gco2e,
-        "finish_at": totals.finish_at,
-        "on_time": totals.on_time,
+        "allocations": records(plan.allocations, ACCOUNT_FACTS["allocations"]),
     }
 
 
@@ -254,7 +220,7 @@ def account_what_if_table(jobs: int, scenarios: Sequence[AccountScenario]) -> Ta
                 "policy": each.policy.name,
                 "deadline_s": each.deadline_s,
                 "capacity": each.terms,
-                **(totals_row(each.totals) if each.totals else {"jobs": jobs, "served": 0}),
+                **records([each.totals or AccountTotals(jobs, 0)], TOTALS)[0],
                 "why_not": each.why_not,
             }
             for each in scenarios

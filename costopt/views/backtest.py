@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from costopt.backtesting.backtest import OPTIMUM, RecordCoverage
 from costopt.backtesting.ranking import PairedDifference, PolicySummary
@@ -21,35 +21,37 @@ INTERVALS = (
 )
 
 
-def _kilograms(grams: float) -> str:
-    return f"{grams / 1000:.2f}"
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h"
-
-
 def _ratio(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _dollars_between(pair: tuple[float, float]) -> str:
-    return f"[{usd_text(pair[0])}, {usd_text(pair[1])}]"
+def _interval(shown: Callable[[float], str]) -> Callable[[tuple[float, float]], str]:
+    return lambda pair: f"[{shown(pair[0])}, {shown(pair[1])}]"
 
 
-def _signed_dollars(usd: float) -> str:
-    return f"+{usd_text(usd)}" if usd > 0 else usd_text(usd)
+def _pair(low: float | None, high: float | None) -> tuple[float, float] | None:
+    return None if low is None or high is None else (low, high)
 
 
-def _ratios_between(pair: tuple[float, float]) -> str:
-    return f"[{_ratio(pair[0])}, {_ratio(pair[1])}]"
+def _late(summary: PolicySummary) -> str | None:
+    return None if summary.misses is None else count_text(summary.misses, summary.runs)
+
+
+def _kilograms(grams: float) -> str:
+    return f"{grams / 1000:.2f}"
 
 
 BACKTEST_COLUMNS = (
     Column("group", "Group"),
-    Column("strategy", "Policy"),
+    Column("strategy", "Policy", value="policy"),
     Column("mean_usd", "$ mean", usd_text, right=True),
-    Column("mean_interval_usd", "$ 95 %", _dollars_between, rank=1),
+    Column(
+        "mean_interval_usd",
+        "$ 95 %",
+        _interval(usd_text),
+        rank=1,
+        value=lambda each: _pair(each.low_usd, each.high_usd),
+    ),
     Column("p50_usd", "$ P50", usd_text, right=True, rank=6),
     Column("p95_usd", "$ P95", usd_text, right=True, rank=4),
     Column("kwh", "kWh", number_text, right=True, rank=2),
@@ -57,14 +59,20 @@ BACKTEST_COLUMNS = (
     Column("hourly_carbon_share", "Hourly CO2e", percent_text, right=True, rank=9),
     Column("embodied_gco2e", "Embodied kg", _kilograms, right=True, rank=9),
     Column("sci_gco2e_per_unit", "SCI g/unit", "{:.3g}".format, right=True, rank=9),
-    Column("finish_s", "Takes", _hours, right=True, rank=4),
-    Column("late", "Late", right=True, for_people=True),
+    Column("finish_s", "Takes", lambda seconds: f"{seconds / 3600:.1f} h", right=True, rank=4),
+    Column("late", "Late", right=True, for_people=True, value=_late),
     Column("misses", "Misses", detail=True),
     Column("interruptions", "Interruptions", number_text, right=True, rank=7),
     Column("switches", "Switches", number_text, right=True, rank=7),
     Column("lost_s", "Lost work", seconds_text, right=True, rank=8),
     Column("hindsight_ratio", "× hindsight", _ratio, right=True, rank=3),
-    Column("hindsight_interval", "× 95 %", _ratios_between, rank=8),
+    Column(
+        "hindsight_interval",
+        "× 95 %",
+        _interval(_ratio),
+        rank=8,
+        value=lambda each: _pair(each.hindsight_low, each.hindsight_high),
+    ),
     Column("runs", "Runs", detail=True),
 )
 
@@ -73,12 +81,12 @@ def backtest_table(standings: Sequence[PolicySummary], title: str = "Backtest") 
     """Return one row per policy, in the order given; their group only where there are several."""
     grouped = len({standing.group for standing in standings}) > 1
     columns = BACKTEST_COLUMNS if grouped else BACKTEST_COLUMNS[1:]
-    return Table("costopt.backtest/1", title, columns, [_row(standing) for standing in standings])
+    return Table("costopt.backtest/1", title, columns, standings)
 
 
 REGRET_COLUMNS = (
     Column("group", "Group"),
-    Column("strategy", "Policy"),
+    Column("strategy", "Policy", value="policy"),
     Column("mean_usd", "$ mean", usd_text, right=True, rank=1),
     Column("regret_usd", "$ lost", usd_text, right=True),
     Column("waited_usd", "Waited", usd_text, right=True),
@@ -107,34 +115,9 @@ def regret_table(standings: Sequence[PolicySummary], title: str = "Regret") -> T
         for each in standings
         if each.policy != OPTIMUM and each.regret_runs < each.runs
     ]
-    rows = [_row(standing) for standing in standings if standing.policy != OPTIMUM]
+    rows = [standing for standing in standings if standing.policy != OPTIMUM]
     columns = REGRET_COLUMNS if grouped else REGRET_COLUMNS[1:]
     return Table("costopt.backtest.regret/1", title, columns, rows, notes=tuple(notes))
-
-
-DIFFERENCE_COLUMNS = (
-    Column("policy", "Policy"),
-    Column("mean_usd", "$ more", _signed_dollars, right=True),
-    Column("interval", "95 %", _dollars_between),
-    Column("cheaper", "Cheaper in", right=True),
-    Column("verdict", "Which is cheaper"),
-)
-
-
-def differences_table(differences: Sequence[PairedDifference]) -> Table:
-    """Return a row per policy: what it costs more than the reference in the same windows."""
-    rows = [
-        {
-            "policy": each.policy,
-            "mean_usd": each.mean_usd,
-            "interval": _pair(each.low_usd, each.high_usd),
-            "cheaper": f"{each.cheaper} of {each.windows} windows",
-            "verdict": _verdict(each),
-        }
-        for each in differences
-    ]
-    reference = differences[0].reference if differences else ""
-    return Table("", f"Dollars against {reference}, window by window", DIFFERENCE_COLUMNS, rows)
 
 
 def _verdict(difference: PairedDifference) -> str:
@@ -143,6 +126,25 @@ def _verdict(difference: PairedDifference) -> str:
     if not difference.is_clear:
         return "not decided by these windows"
     return difference.reference if difference.mean_usd > 0 else difference.policy
+
+
+DIFFERENCE_COLUMNS = (
+    Column("policy", "Policy"),
+    Column("mean_usd", "$ more", lambda usd: f"{'+' if usd > 0 else ''}{usd_text(usd)}",
+           right=True),
+    Column("interval", "95 %", _interval(usd_text),
+           value=lambda each: _pair(each.low_usd, each.high_usd)),
+    Column("cheaper", "Cheaper in", right=True,
+           value=lambda each: f"{each.cheaper} of {each.windows} windows"),
+    Column("verdict", "Which is cheaper", value=_verdict),
+)  # fmt: skip
+
+
+def differences_table(differences: Sequence[PairedDifference]) -> Table:
+    """Return a row per policy: what it costs more than the reference in the same windows."""
+    reference = differences[0].reference if differences else ""
+    title = f"Dollars against {reference}, window by window"
+    return Table("", title, DIFFERENCE_COLUMNS, differences)
 
 
 def standings_table(
@@ -246,17 +248,6 @@ def _notes(
     return (*notes, *undefined_note(standings))
 
 
-def _row(standing: PolicySummary) -> Row:
-    """Return every figure by its name, of which the columns take theirs."""
-    return {
-        **{each.name: getattr(standing, each.name) for each in fields(standing)},
-        "strategy": standing.policy,
-        "late": None if standing.misses is None else count_text(standing.misses, standing.runs),
-        "mean_interval_usd": _pair(standing.low_usd, standing.high_usd),
-        "hindsight_interval": _pair(standing.hindsight_low, standing.hindsight_high),
-    }
-
-
 def _coverage_fact(coverage: RecordCoverage) -> Row:
     return {
         "market": coverage.market,
@@ -266,7 +257,3 @@ def _coverage_fact(coverage: RecordCoverage) -> Row:
         "usable_share": coverage.usable_share,
         "unobserved": [str(pool) for pool in coverage.unobserved],
     }
-
-
-def _pair(low: float | None, high: float | None) -> tuple[float, float] | None:
-    return None if low is None or high is None else (low, high)

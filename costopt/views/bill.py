@@ -30,12 +30,9 @@ def bill_table(bill: MonthBill) -> Table:
         "costopt.bill/1",
         f"Bill of {bill.start:%B %Y}, until {bill.end:%Y-%m-%d %H:%MZ}",
         BILL_COLUMNS,
-        [{**dict.fromkeys(_KEYS), **row} for row in _rows(bill)],
+        list(_rows(bill)),
         notes=(BILL_NOTE,),
     )
-
-
-_KEYS = tuple(column.key for column in BILL_COLUMNS)
 
 
 def _rows(bill: MonthBill) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from costopt.domain.job import Job
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import BUDGET_LIMITS, Policy
 from costopt.formatting import number_text, usd_text
-from costopt.render.table import Row
+from costopt.render.table import Row, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,9 @@ class _BudgetForecast:
 
 def budget_rows(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> list[Row]:
     """Every budget in dollars or kWh that holds for the job, for JSON."""
-    return [
-        {
-            "name": each.name,
-            "unit": each.unit,
-            "most": each.most,
-            "expected": each.expected,
-            "high": each.high,
-            "at_risk": each.at_risk,
-        }
-        for each in _budget_forecasts(job, policy, now, forecast)
-    ]
+    return records(
+        _budget_forecasts(job, policy, now, forecast), "name unit most expected high at_risk"
+    )
 
 
 def budget_warnings(job: Job, policy: Policy, now: datetime, forecast: Forecast) -> Iterator[str]:

@@ -10,6 +10,8 @@ from costopt.domain.model_card import DerivedFigure
 from costopt.formatting import number_text
 from costopt.render.table import Row
 
+ESTIMATE_FIELDS = ("value", "low", "high", "basis", "source")
+
 
 def derived_notes(job: Job) -> Iterator[str]:
     """Yield a line for the figures of each source: field, value, interval, basis and source."""
@@ -30,15 +32,8 @@ def _figure(each: DerivedFigure) -> str:
 def derived_rows(job: Job) -> list[Row]:
     """Return the figures for JSON."""
     return [
-        {
-            "field": each.field,
-            "unit": each.unit,
-            "value": each.estimate.value,
-            "low": each.estimate.low,
-            "high": each.estimate.high,
-            "basis": each.estimate.basis,
-            "source": each.estimate.source,
-        }
+        {"field": each.field, "unit": each.unit}
+        | {name: getattr(each.estimate, name) for name in ESTIMATE_FIELDS}
         for each in job.derived
     ]
 

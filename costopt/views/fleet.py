@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 from costopt.backtesting.fleet.figures import PolicyFigures
 from costopt.backtesting.fleet.sizing import FleetSize
@@ -53,7 +52,7 @@ MEANING = (
 def fleet_table(figures: Sequence[PolicyFigures], title: str, notes: Sequence[str]) -> Table:
     """Return a row per policy, in the order given."""
     return Table(
-        "costopt.fleet/1", title, FLEET_COLUMNS, [_row(each) for each in figures],
+        "costopt.fleet/1", title, FLEET_COLUMNS, figures,
         notes=(MEANING, *notes), facts={"notes": list(notes)},
     )  # fmt: skip
 
@@ -90,7 +89,3 @@ def size_table(found: FleetSize, policy: str, static_gpus: int) -> Table:
         "target_s": found.target_s,
     }
     return Table("costopt.fleet-size/1", "Fewest GPUs that are enough", columns, [row])
-
-
-def _row(figures: PolicyFigures) -> Row:
-    return {each.name: getattr(figures, each.name) for each in fields(figures)}

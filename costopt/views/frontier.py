@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -38,18 +38,20 @@ CENT_USD, WATT_HOUR_KWH = 0.01, 0.001
 
 FRONTIER_COLUMNS = (
     Column("number", "Plan", right=True, for_people=True),
-    Column("knee", "", lambda knee: KNEE if knee else ""),
-    Column("usd", "$ mean", usd_text, right=True),
-    Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True, rank=1),
-    Column("takes_s", "Takes", seconds_text, right=True, for_people=True),
-    Column("finish_p50_at", "Finish P50", minute_text, rank=4),
-    Column("finish_p95_at", "Finish P95", minute_text, detail=True),
-    Column("on_time", "P(on time)", probability_text, right=True, rank=3, interval=True),
-    Column("policies", "Choice of", ", ".join, for_people=True, rank=2),
+    Column("knee", "", lambda knee: KNEE if knee else "", value="plan.knee"),
+    Column("usd", "$ mean", usd_text, right=True, value="plan.usd"),
+    Column("kwh", "kWh", number_text, right=True, value="plan.kwh"),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=1, value="plan.gco2e"),
+    Column("takes_s", "Takes", seconds_text, right=True, for_people=True, value="plan.takes_s"),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=4, value="plan.finish_p50_at"),
+    Column("finish_p95_at", "Finish P95", minute_text, detail=True, value="plan.finish_p95_at"),
+    Column("on_time", "P(on time)", probability_text, right=True, rank=3, interval=True,
+           value="plan.on_time"),
+    Column("policies", "Choice of", ", ".join, for_people=True, rank=2, value="plan.policies"),
     Column("where", "Pools", pool_lines, for_people=True),
-    Column("pools", "Pools", detail=True),
-)
+    Column("pools", "Pools", detail=True, value="plan.pools"),
+    Column("chosen", "Chosen", detail=True, value="plan.chosen"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Tabl
     cells = [
         {
             "number": number,
-            **{each.name: getattr(row, each.name) for each in fields(row)},
+            "plan": row,
             "where": row.pools
             if first.setdefault(row.pools, number) == number or len(row.pools) < 2
             else (f"as plan {first[row.pools]}",),
@@ -93,7 +95,7 @@ def frontier_table(rows: Sequence[FrontierRow], title: str = "Frontier") -> Tabl
         for number, row in enumerate(rows, start=1)
     ]
     notes = (KNEE_NOTE,) if any(row.knee for row in rows) else ()
-    return Table("", title, FRONTIER_COLUMNS, cells, notes=notes, marks="chosen")
+    return Table("", title, FRONTIER_COLUMNS, cells, notes=notes, marks="plan.chosen")
 
 
 def frontier_rows(

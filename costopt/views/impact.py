@@ -2,70 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.formatting import iso_minute_text, number_text, pools_text, probability_text, usd_text
-from costopt.render.table import Column, Row, Table
+from costopt.formatting import minute_text, number_text, pools_text, probability_text, usd_text
+from costopt.render.table import Column, Row, Table, value_at
 
 MIN_USD = 0.01
 """Less is the simulation's noise."""
 
-_FIGURES = ("usd", "kwh", "finish_at", "on_time")
+
+def _on_time(when: str) -> Callable[[Row], Estimate | None]:
+    def estimate(row: Row) -> Estimate | None:
+        known = value_at(row, f"{when}.on_time")
+        return known and Estimate(**{**known, "basis": Basis(known["basis"])})
+
+    return estimate
+
+
+IMPACT_COLUMNS = (
+    Column("mark", "", lambda is_new: "new" if is_new else "", for_people=True, value="is_new"),
+    Column("job", "Job"),
+    Column("tenant", "Tenant", rank=4),
+    Column("served", "Served"),
+    *(
+        Column(f"{key}_{when}", f"{title} {when}", shown, right=shown is not minute_text, rank=rank,
+               value=f"{when}.{key}")
+        for key, title, shown, rank in (
+            ("usd", "$", usd_text, 0), ("kwh", "kWh", number_text, 5),
+            ("finish_at", "Done", minute_text, 1),
+        )
+        for when in ("before", "after")
+    ),
+    *(
+        Column(f"on_time_{when}", f"P {when}", probability_text, right=True, interval=True, rank=2,
+               value=_on_time(when))
+        for when in ("before", "after")
+    ),
+    Column("is_new", "New", detail=True),
+    Column("why", "Why not", detail=True, value=lambda row: row["why"] or None),
+)  # fmt: skip
 
 
 def impact_table(answer: Mapping[str, Any]) -> Table:
     """Return a row per job of the daemon's response, with its figures before and after."""
-    rows = [_row(each) for each in answer["jobs"]]
     return Table(
         schema="costopt.plan-impact/1",
         title=f"{answer['job']} beside what runs, policy {answer['policy']}",
-        columns=_columns(),
-        rows=rows,
+        columns=IMPACT_COLUMNS,
+        rows=answer["jobs"],
         facts={name: answer[name] for name in ("job", "policy", "now", "apart")},
         notes=tuple(_notes(answer)),
         marks="is_new",
-    )
-
-
-def _columns() -> tuple[Column, ...]:
-    return (
-        Column("mark", "", for_people=True),
-        Column("job", "Job"),
-        Column("tenant", "Tenant", rank=4),
-        Column("served", "Served"),
-        Column("usd_before", "$ before", usd_text, right=True),
-        Column("usd_after", "$ after", usd_text, right=True),
-        Column("kwh_before", "kWh before", number_text, right=True, rank=5),
-        Column("kwh_after", "kWh after", number_text, right=True, rank=5),
-        Column("finish_at_before", "Done before", iso_minute_text, rank=1),
-        Column("finish_at_after", "Done after", iso_minute_text, rank=1),
-        Column("on_time_before", "P before", probability_text, right=True, interval=True, rank=2),
-        Column("on_time_after", "P after", probability_text, right=True, interval=True, rank=2),
-        Column("is_new", "New", detail=True),
-        Column("why", "Why not", detail=True),
-    )
-
-
-def _row(each: Mapping[str, Any]) -> Row:
-    figures: dict[str, object] = {}
-    for when in ("before", "after"):
-        known = each[when] or {}
-        figures |= {f"{name}_{when}": known.get(name) for name in _FIGURES}
-        on_time = known.get("on_time")
-        figures[f"on_time_{when}"] = on_time and _estimate(on_time)
-    return {
-        "mark": "new" if each["is_new"] else "",
-        **{name: each[name] for name in ("job", "tenant", "served", "is_new")},
-        **figures,
-        "why": each["why"] or None,
-    }
-
-
-def _estimate(known: Mapping[str, Any]) -> Estimate:
-    return Estimate(
-        known["value"], known["low"], known["high"], Basis(known["basis"]), known["source"]
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from costopt.domain.limits import LimitSpec, LimitUnit
 from costopt.domain.plan import SLACK_TOLERANCE, Constraint
-from costopt.formatting import number_text, pools_text, seconds_text, usd_text
+from costopt.formatting import UNKNOWN_TEXT, number_text, pools_text, seconds_text, usd_text
 from costopt.render.table import Column, Table
 
 NO_LIMIT = "no limit"
@@ -31,31 +31,21 @@ def limit_text(spec: LimitSpec, value: object) -> str:
     return f"{value:,g}"
 
 
-_LIMIT_COLUMNS = (
-    Column("name", "Limit", pools_text),
-    Column("left", "Remaining", right=True),
-    Column("saving", "$ saved by one more", right=True),
-)
-
-
-def limits_table(constraints: Sequence[Constraint]) -> Table:
-    """Return the tightest first: what remains of each, and what more of it would save at most."""
-    rows = [
-        {
-            "name": each.name.removesuffix(f" ({each.unit})"),
-            "left": f"{_slack(each)} {each.unit}".rstrip(),
-            "saving": _saving(each),
-        }
-        for each in sorted(constraints, key=lambda each: (_slack(each) != "0", each.name))
-    ]
-    return Table("", "Limits of the plan", _LIMIT_COLUMNS, rows)
-
-
 def _slack(each: Constraint) -> str:
     return number_text(0.0 if abs(each.slack) < SLACK_TOLERANCE else each.slack)
 
 
-def _saving(each: Constraint) -> str:
-    if each.shadow_price is None:
-        return "unknown"
-    return "nothing" if each.shadow_price <= 0 else usd_text(each.shadow_price)
+_LIMIT_COLUMNS = (
+    Column("name", "Limit", pools_text,
+           value=lambda each: each.name.removesuffix(f" ({each.unit})")),
+    Column("left", "Remaining", right=True,
+           value=lambda each: f"{_slack(each)} {each.unit}".rstrip()),
+    Column("saving", "$ saved by one more", lambda usd: "nothing" if usd <= 0 else usd_text(usd),
+           right=True, value="shadow_price", unknown=UNKNOWN_TEXT),
+)  # fmt: skip
+
+
+def limits_table(constraints: Sequence[Constraint]) -> Table:
+    """Return the tightest first: what remains of each, and what more of it would save at most."""
+    rows = sorted(constraints, key=lambda each: (_slack(each) != "0", each.name))
+    return Table("", "Limits of the plan", _LIMIT_COLUMNS, rows)

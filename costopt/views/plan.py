@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from costopt.domain.account import Account
 from costopt.domain.estimate import Basis
@@ -31,7 +31,7 @@ from costopt.formatting import (
 )
 from costopt.market.screening import DEFAULT_MAX_AGE_S
 from costopt.planning.forecast.replays import Replays
-from costopt.render.table import Column, Row, Table
+from costopt.render.table import Column, Row, Table, records
 from costopt.views.budget import budget_rows, budget_warnings
 from costopt.views.derived import derived_notes, derived_rows
 from costopt.views.limit import limits_table
@@ -67,7 +67,15 @@ FORECAST_COLUMNS = (
     Column("expected_interruptions", "Interruptions", number_text, detail=True),
     Column("falls_back", "P(fallback)", probability_text, detail=True, interval=True),
 )
-"""The figures of a Forecast, by its field, in plans and what-ifs and their pages."""
+"""The figures of a Forecast, by its field, in plans and what-ifs and their pages; a row of a table
+with other columns holds its ``forecast``."""
+
+PLAN_FACTS = {
+    "allocations": "pool nodes start_at end_at power_cap_w",
+    "constraints": "name unit slack shadow_price",
+    "rejections": "pool code reason",
+}
+"""What programs get of a plan besides its candidates: the names of each row's values."""
 
 
 def columns_around_forecast(
@@ -81,7 +89,9 @@ def columns_around_forecast(
     ``details``: the keys of columns that are details of this table alone.
     """
     columns = [
-        replace(column, detail=True) if column.key in details else column
+        replace(
+            column, value=f"forecast.{column.key}", detail=column.detail or column.key in details
+        )
         for column in FORECAST_COLUMNS
     ]
     return (
@@ -105,30 +115,32 @@ def unused_columns(job: Job) -> frozenset[str]:
 def _plan_columns(job: Job) -> tuple[Column, ...]:
     return columns_around_forecast(
         (
-            Column("chosen", "", _tick),
-            Column("pool", "Pool", pool_text),
+            Column("chosen", "", lambda chosen: "✔" if chosen else ""),
+            Column("pool", "Pool", pool_text, value=_pools),
             Column("nodes", "Nodes", right=True),
             Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=2),
             Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
         ),
         (
-            Column("reason", "Why not", pools_text, fold_at=60),
-            Column("units_per_s", "Units/s", detail=True, interval=True),
-            Column("speed_basis", "Speed basis", detail=True),
-            Column("speed_source", "Speed source", detail=True),
+            Column("reason", "Why not", pools_text, fold_at=60, value="rejection.reason",
+                   unknown=""),
+            Column("units_per_s", "Units/s", detail=True, interval=True, value="speed"),
+            Column("speed_basis", "Speed basis", detail=True, value="speed.basis"),
+            Column("speed_source", "Speed source", detail=True, value="speed.source"),
         ),
         (
-            Column("price_source", "Price source", detail=True),
-            Column("code", "Code", detail=True),
-            Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True),
+            Column("price_source", "Price source", detail=True,
+                   value=lambda candidate: candidate.price_source or None),
+            Column("code", "Code", detail=True, value="rejection.code"),
+            Column("enters_below_usd_per_hour", "Enters below", usd_text, detail=True,
+                   value="rejection.enters_below_usd_per_hour"),
         ),
         details=unused_columns(job),
-    )
+    )  # fmt: skip
 
 
-def forecast_row(forecast: Forecast) -> Row:
-    """Return every figure by its name, of which the columns take theirs."""
-    return {each.name: getattr(forecast, each.name) for each in fields(forecast)}
+def _pools(candidate: Candidate) -> str:
+    return " + ".join(str(pool) for pool, _ in candidate.spread) or str(candidate.pool)
 
 
 def plan_table(
@@ -152,7 +164,7 @@ def plan_table(
         schema="costopt.plan/1",
         title=f"Candidates for {job.name}, policy {policy.name}",
         columns=_plan_columns(job),
-        rows=[_row(candidate) for candidate in listed],
+        rows=listed,
         facts={**_facts(made, job, policy, account), "verification": replays_row(verification)},
         notes=(
             *_notes(made, job, policy, account, listed, explain, options),
@@ -204,28 +216,10 @@ def _listed(candidates: tuple[Candidate, ...], top: int) -> list[Candidate]:
     return chosen + (others[:top] if top else others)
 
 
-def _row(candidate: Candidate) -> Row:
-    forecast, rejection = candidate.forecast, candidate.rejection
-    return {
-        "chosen": candidate.chosen,
-        "pool": " + ".join(str(pool) for pool, _ in candidate.spread) or str(candidate.pool),
-        "nodes": candidate.nodes,
-        "price_usd_per_hour": candidate.price_usd_per_hour,
-        "price_age_s": candidate.price_age_s,
-        "price_source": candidate.price_source or None,
-        "units_per_s": candidate.speed,
-        "speed_basis": candidate.speed.basis,
-        "speed_source": candidate.speed.source,
-        **forecast_row(forecast),
-        "code": rejection.code if rejection else None,
-        "reason": rejection.reason if rejection else "",
-        "enters_below_usd_per_hour": rejection.enters_below_usd_per_hour if rejection else None,
-    }
-
-
-def _forecast_fact(forecast: Forecast) -> Row:
-    row = forecast_row(forecast)
-    return {name: v for column in FORECAST_COLUMNS for name, v in column.fields(row).items()}
+def _forecast_fact(forecast: Forecast | None) -> Row | None:
+    if forecast is None:
+        return None
+    return {name: v for column in FORECAST_COLUMNS for name, v in column.fields(forecast).items()}
 
 
 def _facts(made: Plan, job: Job, policy: Policy, account: Account) -> Row:
@@ -233,43 +227,15 @@ def _facts(made: Plan, job: Job, policy: Policy, account: Account) -> Row:
     return {
         "job": job.name,
         "policy": policy.name,
-        "status": made.status,
-        "binding": made.binding,
-        "made_at": made.made_at,
+        **records([made], "status binding made_at")[0],
         "deadline_at": job.deadline_at,
-        "objective_usd": made.objective_usd,
-        "bound_usd": made.bound_usd,
-        "gap": made.gap,
-        "solver": made.solver,
-        "solve_s": made.solve_s,
-        "forecast": None if forecast is None else _forecast_fact(forecast),
-        "proposal": None if not made.proposals or proposal is None else _forecast_fact(proposal),
+        **records([made], "objective_usd bound_usd gap solver solve_s")[0],
+        "forecast": _forecast_fact(forecast),
+        "proposal": _forecast_fact(proposal if made.proposals else None),
         "derived": derived_rows(job),
         "storage": storage_row(made, job, account),
         "budgets": [] if forecast is None else budget_rows(job, policy, made.made_at, forecast),
-        "allocations": [
-            {
-                "pool": str(each.pool),
-                "nodes": each.nodes,
-                "start_at": each.start_at,
-                "end_at": each.end_at,
-                "power_cap_w": each.power_cap_w,
-            }
-            for each in made.allocations
-        ],
-        "constraints": [
-            {
-                "name": each.name,
-                "unit": each.unit,
-                "slack": each.slack,
-                "shadow_price": each.shadow_price,
-            }
-            for each in made.constraints
-        ],
-        "rejections": [
-            {"pool": str(each.pool), "code": each.code, "reason": each.reason}
-            for each in made.rejections
-        ],
+        **{fact: records(getattr(made, fact), names) for fact, names in PLAN_FACTS.items()},
     }
 
 
@@ -415,7 +381,3 @@ def _explanation(made: Plan) -> Iterator[str]:
         yield "Excluded offers:"
     for (code, reason), alike in sorted(by_reason.items(), key=lambda each: -len(each[1])):
         yield f"  {len(alike)} × {code}: {reason} (such as {pool_text(str(alike[0].pool))})"
-
-
-def _tick(chosen: bool) -> str:
-    return "✔" if chosen else ""

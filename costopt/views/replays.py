@@ -7,27 +7,16 @@ from collections.abc import Iterator
 from costopt.domain.job import Job
 from costopt.formatting import number_text, seconds_text, usd_text
 from costopt.planning.forecast.replays import Replays
-from costopt.render.table import Row
+from costopt.render.table import Row, records
 
 
 def replays_row(made: Replays | None) -> Row | None:
     """Return the figures of the replays, None where none were requested."""
     if made is None:
         return None
-    found = made.forecast
-    return {
-        "requested": made.requested,
-        "done": made.done,
-        "limit_s": made.limit_s,
-        "source": made.source,
-        "usd_mean": None if found is None else found.usd_mean,
-        "usd_error": None if found is None else found.usd_error,
-        "usd_p95": None if found is None else found.usd_p95,
-        "kwh": None if found is None else found.kwh,
-        "gco2e": None if found is None else found.gco2e,
-        "in_time": made.in_time,
-        "failure": made.failure,
-    }
+    (own,) = records([made], "requested done limit_s source in_time failure")
+    (found,) = records([made.forecast], "usd_mean usd_error usd_p95 kwh gco2e")
+    return {**own, **found}
 
 
 def replays_notes(made: Replays | None, job: Job) -> Iterator[str]:

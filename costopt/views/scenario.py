@@ -24,7 +24,6 @@ from costopt.views.plan import (
     ON_TIME_NOTE,
     capacity_note,
     columns_around_forecast,
-    forecast_row,
     unused_columns,
 )
 
@@ -79,16 +78,6 @@ def _first_like(scenario: Scenario, scenarios: Sequence[Scenario]) -> Forecast |
     )
 
 
-def _changes(forecast: Forecast | None, first: Forecast | None) -> Row:
-    """Mean dollars, energy and emissions as a share more (or less) than the first forecast's."""
-    keys = {"usd_change": "usd_mean", "kwh_change": "kwh", "gco2e_change": "gco2e"}
-    changes = {key: _change(forecast, first, figure) for key, figure in keys.items()}
-    return changes | {
-        f"{figure}_saved_per_usd_percent": _saved(forecast, first, figure, changes["usd_change"])
-        for figure in ("kwh", "gco2e")
-    }
-
-
 MIN_CHANGE = 1e-3
 """A smaller change of dollars is within the simulation's noise."""
 
@@ -111,53 +100,77 @@ def _change(forecast: Forecast | None, first: Forecast | None, figure: str) -> f
 def _scenario_row(scenario: Scenario, undominated: bool, first: Forecast | None) -> Row:
     plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
     used = plan.allocations if plan and forecast else ()
+    span = None if job.deadline_at is None else job.deadline_at - job.start_at
+    changes = {figure: _change(forecast, first, figure) for figure in ("usd_mean", "kwh", "gco2e")}
     return {
+        "scenario": scenario,
+        "forecast": forecast,
         "unbeaten": undominated,
-        "policy": scenario.policy.name,
-        "deadline_s": None
-        if job.deadline_at is None
-        else (job.deadline_at - job.start_at).total_seconds(),
-        "deadline_at": job.deadline_at,
-        "capacity": scenario.terms,
-        "status": plan.status if plan else None,
+        "deadline_s": span and span.total_seconds(),
         "pools": list(dict.fromkeys(str(each.pool) for each in used)),
         "node_hours": sum(each.node_hours for each in used) if used else None,
-        **(forecast_row(forecast) if forecast else {}),
-        "tolerance": scenario.tolerance,
-        **_changes(forecast, first),
+        "change": changes,
+        "saved": {
+            figure: _saved(forecast, first, figure, changes["usd_mean"])
+            for figure in ("kwh", "gco2e")
+        },
         "why_not": None if forecast else scenario.why_not,
     }
-
-
-def _star(undominated: bool) -> str:
-    return "★" if undominated else ""
 
 
 def _what_if_columns(
     *, varied_terms: bool, tolerances: bool, deadlines: bool, unused: frozenset[str]
 ) -> tuple[Column, ...]:
     changes = (
-        Column("tolerance", "Tolerance", whole_percent_text, right=True),
-        Column("usd_change", "$ change", signed_percent_text, right=True),
-        Column("kwh_change", "kWh change", signed_percent_text, right=True),
-        Column("gco2e_change", "CO2e change", signed_percent_text, right=True),
-        Column("kwh_saved_per_usd_percent", "kWh/$ %", number_text, right=True, rank=1),
-        Column("gco2e_saved_per_usd_percent", "CO2e/$ %", gco2e_text, right=True, rank=1),
+        Column(
+            "tolerance", "Tolerance", whole_percent_text, right=True, value="scenario.tolerance"
+        ),
+        *(
+            Column(
+                f"{key}_change",
+                f"{title} change",
+                signed_percent_text,
+                right=True,
+                value=f"change.{figure}",
+            )
+            for key, title, figure in (
+                ("usd", "$", "usd_mean"),
+                ("kwh", "kWh", "kwh"),
+                ("gco2e", "CO2e", "gco2e"),
+            )
+        ),
+        Column(
+            "kwh_saved_per_usd_percent",
+            "kWh/$ %",
+            number_text,
+            right=True,
+            rank=1,
+            value="saved.kwh",
+        ),
+        Column(
+            "gco2e_saved_per_usd_percent",
+            "CO2e/$ %",
+            gco2e_text,
+            right=True,
+            rank=1,
+            value="saved.gco2e",
+        ),
     )
     return columns_around_forecast(
         (
-            Column("unbeaten", "", _star),
-            Column("policy", "Policy"),
+            Column("unbeaten", "", lambda unbeaten: "★" if unbeaten else ""),
+            Column("policy", "Policy", value="scenario.policy.name"),
             Column("deadline_s", "Deadline", seconds_text, right=True, rank=0 if deadlines else 2),
-            Column("capacity", "Capacity", rank=0 if varied_terms else 7),
+            Column("capacity", "Capacity", rank=0 if varied_terms else 7, value="scenario.terms"),
             *(changes if tolerances else ()),
         ),
         (
             Column("node_hours", "Node-hours", number_text, right=True, rank=6),
             Column("pools", "Pools", pool_lines, rank=5),
             Column("why_not", "Why not", pools_text, fold_at=60, unknown=""),
-            Column("status", "Status", detail=True),
-            Column("deadline_at", "Deadline at", minute_text, detail=True),
+            Column("status", "Status", detail=True, value="scenario.plan.status"),
+            Column("deadline_at", "Deadline at", minute_text, detail=True,
+                   value="scenario.job.deadline_at"),
         ),
         details=unused | {"finish_p95_at"},
-    )
+    )  # fmt: skip

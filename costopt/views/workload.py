@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costopt.formatting import number_text, percent_text, seconds_text
-from costopt.render.table import Column, Row, Table
+from costopt.render.table import Column, Table, records
 from costopt.workload.statistics import WorkloadPart, describe_sizes, describe_tenants
 from costopt.workload.workload import Workload
 
@@ -47,13 +47,14 @@ _PICTURES = (
 def workload_table(workload: Workload) -> Table:
     """Return a row per tenant and one of all, with the sizes as a further table."""
     first, last = workload.at(workload.submit_s[0]), workload.at(workload.submit_s[-1])
+    sizes = describe_sizes(workload)
     declared = int(workload.declared.sum())
     return Table(
         schema="costopt.workload/1",
         title=f"{workload.title}: {len(workload.jobs):,} jobs, {first:%Y-%m-%d %H:%MZ} to "
         f"{last:%Y-%m-%d %H:%MZ}",
         columns=(Column("name", "Tenant"), *_FIGURES, *_PICTURES),
-        rows=[_row(part) for part in describe_tenants(workload)],
+        rows=describe_tenants(workload),
         facts={
             "title": workload.title,
             "source": workload.source,
@@ -61,22 +62,11 @@ def workload_table(workload: Workload) -> Table:
             "first_submit_at": first,
             "last_submit_at": last,
             "work_declared": declared,
-            "sizes": [_row(part) for part in describe_sizes(workload)],
+            "sizes": records(sizes, " ".join(WorkloadPart.__dataclass_fields__)),
         },
         notes=(
             f"Source: {workload.source}. P50 and P95 are durations; load is the GPU-time of what "
             f"was submitted on a day. {declared:,} jobs declare their work.",
         ),
-        more=(
-            Table(
-                "",
-                "Sizes",
-                (Column("name", "GPUs"), *_FIGURES),
-                [_row(part) for part in describe_sizes(workload)],
-            ),
-        ),
+        more=(Table("", "Sizes", (Column("name", "GPUs"), *_FIGURES), sizes),),
     )
-
-
-def _row(part: WorkloadPart) -> Row:
-    return {name: getattr(part, name) for name in WorkloadPart.__dataclass_fields__}

@@ -82,7 +82,7 @@ def test_a_plan_has_the_keys_of_its_json(job: co.Job, market: co.Market) -> None
     made = co.plan(job, market=market)
     frame = made.to_frame()
     table = made.table(top=0)
-    assert list(frame.columns) == list(table.fields({}))
+    assert list(frame.columns) == list(table.names)
     assert len(frame) == len(made.candidates)
     assert frame["chosen"].sum() == len({each.pool for each in made.allocations})
     assert is_utc(frame["finish_p50_at"])
