@@ -158,7 +158,7 @@ def _what_if_columns(
     )
     return columns_around_forecast(
         (
-            Column("unbeaten", "", lambda unbeaten: "★" if unbeaten else ""),
+            Column("unbeaten", "", lambda is_so: "★" if is_so else ""),
             Column("policy", "Policy", value="scenario.policy.name"),
             Column("deadline_s", "Deadline", seconds_text, right=True, rank=0 if deadlines else 2),
             Column("capacity", "Capacity", rank=0 if varied_terms else 7, value="scenario.terms"),
