@@ -15,8 +15,8 @@ from pathlib import Path
 from costopt.controller.account_site import connect_account
 from costopt.controller.market_clock import load_market_clock
 from costopt.controller.runtime import MailboxRuntime
-from costopt.controller.simulated_site import STORE, connect_simulator
-from costopt.controller.state_dir import CLOCK, run_lock
+from costopt.controller.simulated_site import connect_simulator
+from costopt.controller.state_dir import CLOCK, STORE, run_lock
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import NodeEnded, TerminateIntended

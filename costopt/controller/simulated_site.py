@@ -15,7 +15,7 @@ from costopt.controller.node_logs import FolderLogs
 from costopt.controller.preflight import check_checkpoint_storage, check_secrets, check_trainer
 from costopt.controller.runtime import MailboxRuntime
 from costopt.controller.site import LiveSite, connect_provider
-from costopt.controller.state_dir import CLOCK
+from costopt.controller.state_dir import CLOCK, NODES, STORE
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.cluster import with_clusters
 from costopt.domain.history import MarketHistory
@@ -28,9 +28,6 @@ from costopt.energy.live import LiveCarbon
 from costopt.provider.base import Provider
 from costopt.store.folder import FileStore
 from costopt.store.host_secrets import host_secrets_folder
-
-STORE = "store"
-NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ SOCKET = "daemon.sock"
 """The socket of the daemon of the directory."""
 CLOUD = "cloud"
 """The folder of a daemon's site, which is a simulated cloud where there is a clock in it."""
+STORE, NODES = "store", "nodes"
+"""The folders of a simulated cloud: the object store of its jobs, and its machines."""
 RUNS, DAEMONS = "runs.lock", "daemons.lock"
 LOCK_ATTEMPTS = 5
 PAUSE_S = 0.05

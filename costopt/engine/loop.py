@@ -9,10 +9,12 @@ import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
-from costopt.engine.engine import Engine, TickResult
+if TYPE_CHECKING:
+    from costopt.engine.engine import Engine, TickResult
 
-OnTick = Callable[[TickResult], None]
+OnTick = Callable[["TickResult"], None]
 
 
 def run_until_done(engine: Engine, on_tick: OnTick | None = None) -> TickResult:

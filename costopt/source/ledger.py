@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 
 from costopt.api.ledgers import JobRun, LedgerReader
 from costopt.controller.node_logs import FolderLogs, LogReader, StoreLogs, logged_node
-from costopt.controller.simulated_site import NODES, STORE
-from costopt.controller.state_dir import simulation_folder
+from costopt.controller.state_dir import NODES, STORE, simulation_folder
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError
 from costopt.domain.events import DecisionMade, JobSubmitted
