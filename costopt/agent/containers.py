@@ -88,6 +88,9 @@ class ContainerRuntime:
         ``variables`` are names; their values come from the environment of the command. ``mounts``
         are folders of this machine that it may write to.
         """
+        # --init: process 1 ignores signals for which it has no handler, and leaves zombies behind.
+        # The network is the node's, for the gang; so is its shared memory, through which data
+        # loaders pass batches (a container has 64 MB). The agent alone gets what is printed.
         return (
             *(self.path, "run", "--init", "--network=host", "--ipc=host", "--log-driver=none"),
             *("--pull=never", f"--user={self._user()}", f"--label={NODE_LABEL}={self.node}"),
@@ -180,6 +183,7 @@ def _devices(*, podman: bool) -> tuple[str, ...]:
     """The GPUs, by NVIDIA's container toolkit, and the adapters of fast networks."""
     options: list[str] = []
     if Path("/dev/nvidia0").exists():
+        # podman knows GPUs by their name in the Container Device Interface alone.
         options += ["--device=nvidia.com/gpu=all"] if podman else ["--gpus=all"]
     if Path("/dev/infiniband").exists():
         options += ["--device=/dev/infiniband", "--ulimit=memlock=-1"]

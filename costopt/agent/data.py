@@ -74,6 +74,7 @@ class DataCache:
         found = self._opened(path, wanted)
         if found is None:
             with self._locked(_name(wanted.key)):
+                # Another process may have fetched it while this one waited for the lock.
                 found = self._opened(path, wanted) or self._download(wanted, path)
         return found
 

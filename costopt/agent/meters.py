@@ -125,6 +125,7 @@ class _Gpu:
         if self._counts:
             try:
                 return self._counted()
+            # GPUs before Volta have no counter.
             except self._nvml.NVMLError_NotSupported:
                 self._counts = False
         return self._integrated(now_s)
@@ -316,6 +317,7 @@ def open_rapl_meter(root: Path = ROOT) -> tuple[RaplMeter | None, str]:
 
 def _zones(root: Path) -> list[Path]:
     """Return packages and their memory. A package in a second driver's tree is the same one."""
+    # The kernel's driver has this name on AMD's processors, too.
     packages = [z for z in sorted(root.glob("intel-rapl:*")) if _name(z).startswith("package")]
     below = [z for package in packages for z in sorted(root.glob(f"{package.name}:*"))]
     return packages + [zone for zone in below if _name(zone) == "dram"]
@@ -338,4 +340,5 @@ class _Zone:
         now_uj = int(self._counter.read_text())
         grown_uj = now_uj - self._last_uj
         self._last_uj = now_uj
+        # Beyond its range the counter restarts at 0.
         return (grown_uj if grown_uj >= 0 else grown_uj + self._range_uj) / 1e6

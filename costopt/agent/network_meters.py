@@ -71,6 +71,8 @@ class EnergyTotal:
         grown_j = None if before is None or counter_j is None else counter_j - before
         stepped, self._stepped = self._stepped, grown_j is not None and grown_j >= 0
         expected_j, self._unsettled_j = self._unsettled_j + drawn_j, 0.0
+        # A BMC may count in steps of a kWh: between two of them the power counts, and its sum
+        # is settled at the next step.
         if grown_j == 0:
             self._stepped, self._unsettled_j = stepped, expected_j
             if expected_j > MAX_STEP_J:
@@ -78,6 +80,7 @@ class EnergyTotal:
             return drawn_j
         if grown_j is not None and grown_j < 0:
             _report(f"{self._name}: its counter was reset; its power counts for that time")
+        # The first step covers an unknown time before the first reading.
         if grown_j is None or grown_j < 0 or not stepped:
             if passed_s > MAX_GAP_S:
                 raise ValueError(f"no counter bridges {passed_s:.0f} s without an answer")
@@ -87,6 +90,7 @@ class EnergyTotal:
                 f"its counter grew by {grown_j:.4g} J while its power says {expected_j:.4g} J: "
                 "their units differ"
             )
+        # The joules that power has counted since the last step are in the counter, too.
         return grown_j - (expected_j - drawn_j)
 
 

@@ -95,6 +95,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the document to store."""
+        # A program of before refuses a version that it does not know, rather than misread it.
         schema = SCHEMA if self.delta is None else DELTA_SCHEMA
         schema = schema if self.shards is None else SHARDED_SCHEMA
         optional = {"delta": self.delta, "shards": self.shards, "identity": self.identity}

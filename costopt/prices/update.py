@@ -105,6 +105,7 @@ def update_prices(settings: UpdateSettings = UpdateSettings()) -> UpdateReport:
     before, _ = _read(path)
     asked = _fetch(sources, downloader, before, known)
     with _locked(path):
+        # Another update may have stored its lists while this one was downloading.
         before, notes = _read(path)
         return _store(path, every, asked, before, known, notes)
 
@@ -128,6 +129,7 @@ def _fetch_one(
         raise PriceListError(error.message) from error
     if fetched is None:
         return _Arrival(source, None, None)
+    # Some servers know no ETag, and send the same file again.
     if state.edition is not None and state.edition.sha256 == fetched.download.sha256:
         return _Arrival(source, fetched, None)
     try:
@@ -198,6 +200,7 @@ class _Merge:
             return
         edition = _edition(name, arrival.fetched, arrival.file, self._now)
         last = state.edition
+        # A mirror may lag behind what was read from its source.
         if last and last.dated and edition.dated and edition.observed_at < last.observed_at:
             raise PriceListError(
                 f"{edition.url} is of {edition.observed_at:%Y-%m-%d %H:%M}Z, older than what is "
@@ -257,6 +260,7 @@ def _edition(name: str, fetched: Fetched, file: ParsedPrices, now: datetime) -> 
         source=name,
         url=download.url,
         version=fetched.version,
+        # A server's clock may be ahead of this machine's.
         observed_at=now if observed_at is None else min(observed_at, now),
         dated=observed_at is not None,
         fetched_at=now,

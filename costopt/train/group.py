@@ -37,6 +37,7 @@ class RankGroup:
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size > 1 and not dist.is_initialized():
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        # The process group's own methods: an elastic group has others each time that it forms.
         self._links: Any = dist.group.WORLD if dist.is_initialized() else None
         self.size = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
@@ -81,6 +82,7 @@ class RankGroup:
         size = torch.tensor([len(data)], dtype=torch.int64, device=self.device)
         self.send(size, source)
         if self.rank == source:
+            # A copy, as a tensor over read-only bytes may be written to without an error.
             content = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(self.device)
         else:
             content = torch.empty(int(size.item()), dtype=torch.uint8, device=self.device)

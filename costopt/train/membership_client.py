@@ -166,9 +166,11 @@ class MembershipClient:
 
     def _connect(self) -> socket.socket:
         link = _entered(protocol.MembershipAddress.read(self._address))
+        # A heartbeat is small, and must not wait for the one before to be acknowledged.
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if sys.platform == "linux":
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        # The thread that reads may wait for ever: a dead peer breaks the connection.
         link.settimeout(None)
         host = link.getsockname()[0]
         store = self._store_at(host)
@@ -231,6 +233,7 @@ class MembershipClient:
 def _end_process(why: str) -> None:
     print(f"costopt: this shard group has lost a process, and ends: {why}", file=sys.stderr)  # noqa: T201
     sys.stderr.flush()
+    # Not sys.exit: the main thread may wait in a collective that no exception reaches.
     os._exit(1)
 
 

@@ -143,6 +143,7 @@ class GradientLayout:
             for counter, before in zip(
                 self._counts, self._before[len(self._statistics) :], strict=True
             ):
+                # Every shard counted from `before`: the shards of a step are one batch.
                 counter.copy_(before + 1)
         self._before = []
 
@@ -175,6 +176,7 @@ class TreeNode:
     @property
     def sibling(self) -> TreeNode:
         """Return the node to which this one is added."""
+        # The two children of a node differ in the lowest bit of their place.
         return TreeNode(self.level, self.place ^ 1)
 
 
@@ -196,6 +198,7 @@ class ReductionTree:
 
 def owned_shards(rank: int, size: int, shards: int) -> range:
     """Return the shards of a rank: contiguous, evenly divided up to a difference of one."""
+    # Contiguous, so that a rank adds most of the tree without the others.
     return range(shards * rank // size, shards * (rank + 1) // size)
 
 
@@ -226,6 +229,7 @@ class PartialSums(Generic[Part]):
                 node = node.parent
             elif sibling in self._parts:
                 other = self._parts.pop(sibling)
+                # Left is the one of the earlier shards, as `add` may overwrite it.
                 pair = (other, part) if sibling < node else (part, other)
                 node, part = node.parent, self._add(*pair)
             else:

@@ -34,6 +34,7 @@ class TreeReduction:
         self._sums: PartialSums[_Vector] = PartialSums(self._tree, self._add)
         self._spare: list[_Vector] = []
         self._buffers: dict[str, Tensor] = {}
+        # Room to cut the vector into equal pieces, one for each rank.
         self._room = layout.length + max(shards, group.size)
         self._taken: set[int] = set()
         self._tail = _Tail(layout.slots, shards)
@@ -76,6 +77,7 @@ class TreeReduction:
             total.flat.div_(self._tree.shards)
         else:
             tails, total = self._meet(own)
+        # While this process was suspended, the others may have gone on without it.
         self._group.fence()
         decision, present = _Tail.read(tails, self._layout.slots)
         self._layout.load_gradients(total.views, present)
@@ -106,6 +108,7 @@ class TreeReduction:
         """Return all tails, and the mean."""
         group = self._group
         tails = [torch.empty_like(own) for _ in range(group.size)]
+        # The votes travel while the sums are packed.
         collecting = group.collect(tails, own)
         piece = math.ceil(self._layout.length / group.size)
         nodes = [covering_nodes(self._tree, self._owned(rank)) for rank in range(group.size)]
@@ -194,6 +197,7 @@ class _Tail:
         rest = [row[VOTE_NUMBERS + parameters :] for row in rows]
         shards = len(rest[0]) // 2
         found = {s: row[shards + s] for row in rest for s in range(shards) if row[s]}
+        # In the order of the shards, on which a sum of floats depends.
         mean = sum(found[s] for s in sorted(found)) / len(found) if found else None
         return StepAgreement.of([row[:VOTE_NUMBERS] for row in rows], mean), present
 

@@ -78,6 +78,7 @@ def _exactly(link: socket.socket, size: int) -> bytes:
 
 def _size(head: bytes) -> int:
     size: int = LENGTH.unpack(head)[0]
+    # Before the memory for it is reserved: the peer is not authenticated yet.
     if size > MAX_FRAME_BYTES:
         raise ValueError(f"a message of {size} bytes is too large")
     return size
@@ -115,6 +116,7 @@ class GangKey:
     def verify(self, nonce: str, message: dict[str, Any]) -> dict[str, Any]:
         """Return the message without its MAC. Raise ValueError if another key signed it."""
         fields = {name: value for name, value in message.items() if name != "mac"}
+        # In constant time: how far two MACs agree must not show in how long this takes.
         if not hmac.compare_digest(self.mac(nonce, fields), str(message.get("mac", ""))):
             raise ValueError("the message is not signed with the gang's secret")
         return fields

@@ -101,6 +101,7 @@ def _write(source: ShardSource, tensors: Sequence[TensorSpec], path: Path) -> No
         header[_plain(tensor)] = {"dtype": code, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     encoded = json.dumps(header, separators=(",", ":")).encode()
+    # The format aligns the tensors to 8 bytes by spaces after the header.
     encoded += b" " * (-len(encoded) % 8)
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
@@ -109,6 +110,7 @@ def _write(source: ShardSource, tensors: Sequence[TensorSpec], path: Path) -> No
             file.write(slab.data)
         file.flush()
         os.fsync(file.fileno())
+    # No reader finds half a file under its name.
     partial.rename(path)
 
 
@@ -139,6 +141,7 @@ def read_safetensors(path: Path) -> Iterator[BoxStream]:
 def _header(file: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
+        # Before the memory for it is reserved: any file may say any length.
         if length > MAX_HEADER_BYTES:
             raise ValueError(f"a header of {length} bytes is too long")
         header = json.loads(opened.read(length))

@@ -113,6 +113,7 @@ def _untiled_reason(
         shape[: len(tensor.shape)] = tensor.shape
     beyond = ((starts < 0) | (sizes < 0) | (starts + sizes > shapes[every])).any(axis=1)
     volumes = sizes.prod(axis=1)
+    # Boxes within a tensor that do not overlap tile it if their volumes sum to its own.
     held = np.bincount(every, volumes, len(tensors))
     suspects = {*np.flatnonzero(held != shapes.prod(axis=1)), *every[beyond]}
     filled = np.flatnonzero(volumes > 0)
@@ -137,12 +138,14 @@ def _overlapping(tensors: Column, starts: Column, sizes: Column) -> set[int]:
         begin, size = starts[order, axis], sizes[order, axis]
         same = groups[1:] == groups[:-1]
         steps = np.diff(begin)
+        # Ranks write in the order of the mesh, so that most columns are sorted already.
         if (same & ((steps < 0) | ((steps == 0) & (np.diff(size) < 0)))).any():
             again = np.lexsort((size, begin, groups))
             order, begin, size = order[again], begin[again], size[again]
             steps = np.diff(begin)
         equal = same & (steps == 0) & (np.diff(size) == 0)
         suspects.update(tensors[order[1:][same & ~equal & (steps < size[:-1])]])
+        # Only boxes with the same interval on this axis can overlap without differing on the next.
         groups = np.concatenate([[0], np.cumsum(~equal)])[: len(order)]
     suspects.update(tensors[order[1:][groups[1:] == groups[:-1]]])
     return suspects
