@@ -170,6 +170,7 @@ def _torchrun(
 def _python_script(command: tuple[str, ...], python: str) -> tuple[str, ...] | None:
     """Return the command under ``python``, or None if it is not a Python script."""
     if command[0] in PYTHONS or command[0] == python:
+        # -u: a buffered line would be missing from the log when the node is lost.
         return (python, "-u", *command[1:])
     if command[0].endswith(".py"):
         return (python, "-u", *command)

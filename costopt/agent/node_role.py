@@ -44,6 +44,7 @@ def call_aws(service: str, region: str, target: str, body: Mapping[str, object])
     The request is signed with the instance's role (docs.aws.amazon.com/IAM/latest/UserGuide/
     reference_sigv-create-signed-request.html). AWS_ENDPOINT_URL replaces AWS's own address.
     """
+    # China's regions are a partition with a domain of its own.
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     prefix = "api.ecr" if service == "ecr" else service
     endpoint = os.environ.get("AWS_ENDPOINT_URL") or f"https://{prefix}.{region}.{domain}"

@@ -104,6 +104,7 @@ class PowerLimiter:
             raise ValueError(f"this node is limited to {_watts(lower)} already")
         replace_nondurable(self._before, json.dumps(before).encode())
         self._tie()  # first: a kill right after the limit is set leaves it otherwise
+        # Without persistence mode the driver forgets the limit with its last client.
         with suppress(subprocess.SubprocessError):
             _run("-pm", "1")
         said = _run("-pl", f"{cap_w:.0f}")

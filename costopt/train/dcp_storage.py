@@ -204,6 +204,7 @@ class StorageReader(storage.StorageReader):
             name: describe_tensor(source.tensors[own], source.boxes(own))
             for name, own in self._own_names.items()
         }
+        # Values that are not tensors are spread over the ranks: only their holders are read.
         for rank in sorted(set(common.get(HOLDERS, {}).values())):
             self._values |= load_objects(source.objects(rank))[VALUES]
         for path, value in ({} if is_dcp else state_values(common)).items():

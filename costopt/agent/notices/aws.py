@@ -64,9 +64,11 @@ class AwsNoticeSource(PollingNoticeSource):
     def _get(self, path: str) -> str | None:
         """Return the text, or None on 404. Raise MetadataError; a refused token is renewed once."""
         response = self._ask(path)
+        # IMDSv2 answers so where the token has expired.
         if response.status == 401:
             self._token_until = 0.0
             response = self._ask(path)
+        # The paths of spot instances exist once there is something to announce.
         if response.status == 404:
             return None
         if response.status != 200:

@@ -201,6 +201,7 @@ class DiskTier:
             for part, begin in snapshot.extents():
                 data = cast("bytes", view[begin : begin + part.size_bytes])
                 self._store.put(f"{name}/{part.name}", data)
+            # Last: with its record a snapshot is complete.
             self._store.put(f"{name}/{RECORD}", json.dumps(snapshot.encode()).encode())
         except StoreError as error:
             shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -249,6 +250,7 @@ class DiskTier:
     def _remove_all_but(self, kept: Collection[str]) -> None:
         for path in self.folder.glob("*/"):
             if path.name not in kept:
+                # First: without its record, what a kill leaves of a snapshot is none.
                 (path / RECORD).unlink(missing_ok=True)
                 shutil.rmtree(path, ignore_errors=True)
 
