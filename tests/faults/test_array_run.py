@@ -23,6 +23,7 @@ from tests.support.live_run import PATIENCE_S, UNINTERRUPTIBLE, Place, no_traceb
 from tests.support.node_folder import ROOT
 
 pytestmark = [
+    pytest.mark.exhaustive("jobs on simulated nodes"),
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
     pytest.mark.slow,
 ]
@@ -117,7 +118,6 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_the_example_is_interrupted_twice_and_does_each_task_once(tmp_path: Path) -> None:
     place = ArrayPlace(tmp_path, job="sweep", policy="cheapest")
     place.write(TAKEN_TWICE)
@@ -149,7 +149,6 @@ def test_the_example_is_interrupted_twice_and_does_each_task_once(tmp_path: Path
     assert "Tasks of sweep" in (tmp_path / "sweep.html").read_text()
 
 
-@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_no_kill_of_task_agent_or_controller_loses_or_doubles_a_result(tmp_path: Path) -> None:
     place = ArrayPlace(tmp_path)
     place.write()

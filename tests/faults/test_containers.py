@@ -21,7 +21,7 @@ from costopt_sim.process_host import FOLDER_VARIABLE, kill_node
 from tests.support.containers import IMAGE, Podman, podman_here
 from tests.support.live_run import wait_until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.exhaustive("commands in containers")]
 VALUE = "correct-horse-battery"
 ROWS = (("TOKEN", "host", "default/token", False), ("KEY", "host", "default/key", True))
 

@@ -126,6 +126,7 @@ def test_killed_where_a_person_says_yes(label: str, table: Table) -> None:
     assert _went_wrong(outcomes()) == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_line_that_misbehaves(fault: Fault, table: Table) -> None:
     def outcomes() -> Iterator[tuple[int, Outcome]]:

@@ -72,6 +72,7 @@ def test_no_launch_without_a_place_for_checkpoints(tmp_path: Path, options: str,
     assert place.processes() == []
 
 
+@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_room_for_checkpoints_that_runs_out(tmp_path: Path) -> None:
     place = Place(tmp_path).write()
     hold(place.saves, 15)
@@ -92,6 +93,7 @@ def test_room_for_checkpoints_that_runs_out(tmp_path: Path) -> None:
         assert int((place.saves / "starts").read_text().split()[-1]) >= 10
 
 
+@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_a_state_directory_that_runs_full(tmp_path: Path) -> None:
     place = Place(tmp_path)
     with small_disk(place.state, "size=2m"):

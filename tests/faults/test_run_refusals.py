@@ -141,6 +141,7 @@ def test_a_month_that_a_finished_run_has_spent(tmp_path: Path) -> None:
     assert not [event for event in of_next if isinstance(event, ev.LaunchIntended)]
 
 
+@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_a_market_that_ends_before_the_job(tmp_path: Path) -> None:
     place = Place(tmp_path, deadline="3h")
     gone = {
@@ -162,6 +163,7 @@ def test_a_market_that_ends_before_the_job(tmp_path: Path) -> None:
     assert {n.node_id for n in place.of(ev.NodeEnded)} == {"sim-0001"}
 
 
+@pytest.mark.exhaustive("jobs on simulated nodes")
 def test_a_budget_that_runs_out_and_is_raised(tmp_path: Path) -> None:
     place = Place(tmp_path, extra="budget: {usd: 0.16}\n").write()
     hold(place.saves, 40)

@@ -60,6 +60,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.exhaustive("Ray")
 @on_a_real_one
 @pytest.mark.usefixtures("ray_has_time")
 def test_ray_scores_as_this_process_does() -> None:
@@ -71,6 +72,7 @@ def test_ray_scores_as_this_process_does() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.exhaustive("Ray")
 @on_a_real_one
 @pytest.mark.usefixtures("ray_has_time")
 def test_a_fleet_is_replayed_on_ray_as_here() -> None:
@@ -82,6 +84,7 @@ def test_a_fleet_is_replayed_on_ray_as_here() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.exhaustive("Ray")
 @on_a_real_one
 @pytest.mark.usefixtures("ray_has_time")
 def test_what_goes_wrong_on_ray_is_reported_with_its_hint() -> None:

@@ -103,6 +103,7 @@ MONTHLY = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("restarts", [False, True], ids=["same daemon", "another"])
 @pytest.mark.parametrize(("guards", "ours", "limits"), MONTHLY.values(), ids=MONTHLY)
 def test_a_month_counts_jobs_that_finished_in_it(
