@@ -28,7 +28,6 @@ pytestmark = [
 
 TYPE = "g2-standard-4"
 STEPS = 60
-EXAMPLE_TYPE = "n1-standard-8+1xT4"
 ACCOUNT = """
 kind: account
 version: 1
@@ -37,7 +36,7 @@ store: gs://runs/costopt
 providers:
   gcp:
     regions: [us-central1]
-    instance_types: [{types}]
+    instance_types: [{type}]
     project: project-1
     endpoint: {endpoint}
     service_account: nodes@project-1.iam.gserviceaccount.com
@@ -62,7 +61,7 @@ def run(gcp_cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     gcp_cloud.price("us-central1", TYPE, 0.25)
     gcp_cloud.instances.looks = 0
     write_job(tmp_path / "job", "L4", STEPS)
-    account = ACCOUNT.format(types=f"{TYPE}, {EXAMPLE_TYPE}", endpoint=gcp_cloud.endpoint)
+    account = ACCOUNT.format(type=TYPE, endpoint=gcp_cloud.endpoint)
     (tmp_path / "account.yaml").write_text(account)
     with served(FakeGcs(("runs",))) as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage)

@@ -54,14 +54,6 @@ class Skus:
         gpu = f"Nvidia L4 GPU attached to {words} VMs running in Iowa"
         self.add(gpu, "OnDemand", 0.78, *regions)
 
-    def n1_with_t4(self, *regions: str) -> None:
-        """On spot: an n1-standard-8 with one T4 costs 0.29."""
-        for part, usd in (("Core", 0.01), ("Ram", 0.002)):
-            said = f"Spot Preemptible N1 Predefined Instance {part} running in Iowa"
-            self.add(said, "Preemptible", usd, *regions)
-        gpu = "Nvidia Tesla T4 GPU attached to Spot Preemptible VMs running in Iowa"
-        self.add(gpu, "Preemptible", 0.15, *regions)
-
     def listed(self, call: Call) -> Reply:
         """services.skus.list."""
         first = int(call.query.get("pageToken") or 0)

@@ -175,16 +175,6 @@ def test_google_regions_without_the_machine_have_no_offer(catalog: Catalog) -> N
     assert offer(catalog, "gcp/africa-south1/africa-south1*/a2-highgpu-8g/spot") is None
 
 
-def test_average_and_marginal_intensity_reverse_the_ranking(catalog: Catalog) -> None:
-    sweden, virginia = catalog.region("aws", "eu-north-1"), catalog.region("aws", "us-east-1")
-    assert sweden is not None
-    assert virginia is not None
-    average = (sweden.average_gco2e_per_kwh, virginia.average_gco2e_per_kwh)
-    marginal = (sweden.marginal_gco2e_per_kwh, virginia.marginal_gco2e_per_kwh)
-    assert average == (24.71, 396.25)
-    assert marginal == (791.26, 557.17)
-
-
 def test_an_unpublished_intensity_is_none(catalog: Catalog) -> None:
     region = catalog.region("gcp", "europe-north2")
     assert region is not None

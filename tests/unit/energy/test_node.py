@@ -243,11 +243,3 @@ def test_caps_that_raise_the_energy_of_a_node_are_left_out() -> None:
     power = NodePowerModel(LargeHost()).node_power(where)
     assert power is not None
     assert [cap.cap_w for cap in power.caps] == [333.0, 367.0]
-
-
-def test_an_unmeasured_gpu_gets_no_caps() -> None:
-    power = NodePowerModel(load_catalog()).node_power(
-        pool("aws/us-east-1/us-east-1a/p5.48xlarge/spot")
-    )
-    assert power is not None
-    assert power.caps == ()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from costopt.domain.errors import LedgerError
-from costopt.domain.events import DecisionMade, Event, NodeEnded, ProgressReported
+from costopt.domain.events import Event, NodeEnded, ProgressReported
 from costopt.domain.fleet import EndCause
 from costopt.ledger.codec import decode, encode
 
@@ -40,13 +40,6 @@ def test_an_event_is_one_flat_object() -> None:
         "message": "",
         "estimated": False,
     }
-
-
-def test_tuples_come_back_as_tuples() -> None:
-    event = DecisionMade(
-        at=AT, job="job", decision_id="d", targets=(("p", 2), ("q", 1)), reason="r"
-    )
-    assert decode(encode(event)) == event
 
 
 def test_a_time_of_another_zone_is_kept_as_utc() -> None:
