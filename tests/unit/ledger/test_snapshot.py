@@ -61,24 +61,6 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableLe
         yield opened
 
 
-@pytest.mark.parametrize("cut", range(0, len(sample_events()) + 1, 3))
-def test_a_frozen_account_goes_on_as_if_nothing_had_happened(cut: int) -> None:
-    events = sample_events("a")
-    whole = account("a", events)
-    restored, restored_record = deserialize_fold(
-        serialize_fold(account("a", events[:cut]), record("a", events[:cut]))
-    )
-    for event in events[cut:]:
-        restored.apply(event)
-        restored_record.apply(event)
-    now = max(event.at for event in events)
-    assert restored.summary(now) == whole.summary(now)
-    assert restored.intervals(now) == whole.intervals(now)
-    assert restored.curves(now) == whole.curves(now)
-    assert restored_record == record("a", events)
-    assert serialize_fold(restored, restored_record) == serialize_fold(whole, record("a", events))
-
-
 def test_summaries_are_the_same_with_and_without_snapshots(ledger: DurableLedger) -> None:
     events = sample_events("a")
     for job, upto in (("done", None), ("running", 60), ("waiting", 3)):

@@ -40,13 +40,6 @@ def written(folder: Path, table: dict[str, Any]) -> Path:
     return path
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "market.parquet"
-    write_history(HISTORY, path)
-    assert read_history(path) == HISTORY
-    assert [p.name for p in tmp_path.iterdir()] == ["market.parquet"]
-
-
 def test_a_file_of_another_tool_is_event_data_named_after_itself(tmp_path: Path) -> None:
     history = read_history(written(tmp_path, columns()))
     assert (history.name, history.tick_s, history.source) == ("market", None, "file market.parquet")
@@ -56,12 +49,6 @@ def test_a_file_of_another_tool_is_event_data_named_after_itself(tmp_path: Path)
 def test_rows_that_change_nothing_are_one_state(tmp_path: Path) -> None:
     same = columns(nodes_available=pa.array([1, 1]), price_usd_per_hour=pa.array([1.0, 1.0]))
     assert len(read_history(written(tmp_path, same)).pools[SPOT].states) == 1
-
-
-def test_rows_in_another_order_are_the_same_record(tmp_path: Path) -> None:
-    table = columns()
-    turned = {name: column[::-1] for name, column in table.items()}
-    assert read_history(written(tmp_path, turned)) == read_history(written(tmp_path, table))
 
 
 def test_other_time_zones_and_units_are_read_as_utc(tmp_path: Path) -> None:
