@@ -77,12 +77,17 @@ def describe_event(event: ev.Event, seq: int = 0) -> EventText:
         tone = "good"
     if isinstance(event, ev.NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
-    return EventText(event, label, detail(event), tone, isinstance(event, ROUTINE), seq)
+    text = detail.format(e=event) if isinstance(detail, str) else detail(event)
+    return EventText(event, label, text, tone, isinstance(event, ROUTINE), seq)
 
 
 def describe_events(events: Iterable[ev.Event]) -> list[EventText]:
     """Return the events in words, in the order of their times."""
     return [describe_event(each) for each in sorted(events, key=lambda event: event.at)]
+
+
+def _node(event: Any) -> str:
+    return f"{event.node_id} in {event.pool}"
 
 
 def _submitted(event: ev.JobSubmitted) -> str:
@@ -105,31 +110,16 @@ def _planned(event: ev.PlanMade) -> str:
     return f"{total} in {len(event.usd_micros)} h; limits at most: {', '.join(prices)}"
 
 
-def _launched(event: ev.NodeLaunched) -> str:
-    return f"{event.node_id} in {event.pool} at {usd_micros_text(event.micros_per_hour)}/h"
-
-
 def _ended(event: ev.NodeEnded) -> str:
     words = f": {event.message}" if event.message and event.cause is EndCause.FAILED else ""
     about = "about " if has_estimated_end(event) else ""
-    return f"{event.node_id} in {event.pool} at {about}{second_text(event.ended_at)}{words}"
-
-
-def _billed(event: ev.NodeBilled) -> str:
-    return f"{event.node_id} in {event.pool}: {event.source}"
+    return f"{_node(event)} at {about}{second_text(event.ended_at)}{words}"
 
 
 def _committed(event: ev.CheckpointCommitted) -> str:
     size = UNKNOWN_TEXT if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
     took = "" if event.save_s is None else f" in {event.save_s:.1f} s"
     return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
-
-
-def _moved(event: ev.DataMoved) -> str:
-    return (
-        f"{event.gib:,.1f} GiB from {event.from_region} to {event.to_region} "
-        f"for a {event.why}, {usd_micros_text(event.usd_micros)}"
-    )
 
 
 def _cached(event: ev.CacheFetched) -> str:
@@ -176,15 +166,6 @@ def _measured(event: ev.NodeMeasured) -> str:
     return f"{event.node_id}: {', '.join(text for text in said if text) or 'nothing measured'}"
 
 
-def _health(event: ev.HealthChanged) -> str:
-    return f"{event.node_id or 'the gang'}: {event.message}"
-
-
-def _limited(event: ev.PowerLimitReported) -> str:
-    limit = "no power limit" if event.cap_w is None else f"{event.cap_w:g} W per GPU"
-    return f"{event.node_id}: {limit}: {event.message}"
-
-
 def _probed(event: ev.PowerLimitProbed) -> str:
     if event.message or event.units_per_s is None or event.node_w is None:
         return f"{event.gpu_model}: {event.message or 'nothing measured'}"
@@ -192,57 +173,52 @@ def _probed(event: ev.PowerLimitProbed) -> str:
     return f"{event.gpu_model}, {limit}: {event.units_per_s:.4g} units/s, {event.node_w:.0f} W"
 
 
-def _proposed(event: ev.ActionProposed) -> str:
-    what = event.node_id or f"{event.nodes} × {event.pool}"
-    return f"{event.proposal_id}: {event.action} {what}: {event.reason}"
-
-
-_WORDS: dict[type[ev.Event], tuple[str, str, Callable[[Any], str]]] = {
+_WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
     ev.JobSubmitted: ("Job submitted", "note", _submitted),
     ev.DecisionMade: ("Decision", "note", _decided),
     ev.PlanMade: ("Plan", "note", _planned),
-    ev.LaunchIntended: ("Launch intended", "plain", lambda e: f"{e.nodes} × {e.pool}"),
-    ev.NodeLaunched: ("Node launched", "plain", _launched),
-    ev.LaunchFailed: ("Launch refused", "bad", lambda e: f"{e.error}: {e.message}"),
-    ev.PriceChanged: (
-        "Price changed",
-        "plain",
-        lambda e: f"{e.pool} now {usd_micros_text(e.micros_per_hour)}/h",
-    ),
-    ev.CarbonIntensityRecorded: (
-        "Carbon intensity",
-        "plain",
-        lambda e: f"{e.region} from {second_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh",
-    ),
-    ev.ElectricityContractsRecorded: (
-        "Electricity contracts",
-        "plain",
-        lambda e: "; ".join(f"{each[0]}: {each[2]:g} g/kWh" for each in e.contracts) or "none",
-    ),
+    ev.LaunchIntended: ("Launch intended", "plain", "{e.nodes} × {e.pool}"),
+    ev.NodeLaunched: ("Node launched", "plain",
+        lambda e: f"{_node(e)} at {usd_micros_text(e.micros_per_hour)}/h"),
+    ev.LaunchFailed: ("Launch refused", "bad", "{e.error}: {e.message}"),
+    ev.PriceChanged: ("Price changed", "plain",
+        lambda e: f"{e.pool} now {usd_micros_text(e.micros_per_hour)}/h"),
+    ev.CarbonIntensityRecorded: ("Carbon intensity", "plain",
+        lambda e: f"{e.region} from {second_text(e.hour_at)}: {e.gco2e_per_kwh:.0f} g/kWh"),
+    ev.ElectricityContractsRecorded: ("Electricity contracts", "plain",
+        lambda e: "; ".join(f"{each[0]}: {each[2]:g} g/kWh" for each in e.contracts) or "none"),
     ev.GangFormed: ("Gang formed", "plain", _gang),
     ev.TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
     ev.TrainingStopped: ("Training stopped", "plain", lambda e: f"at {_reached(e)}: {e.reason}"),
     ev.ProgressReported: ("Progress", "plain", _reported),
     ev.CheckpointCommitted: ("Checkpoint", "plain", _committed),
-    ev.DataMoved: ("Data moved", "plain", _moved),
+    ev.DataMoved: (
+        "Data moved",
+        "plain",
+        lambda e: (
+            f"{e.gib:,.1f} GiB from {e.from_region} to {e.to_region} for a {e.why}, "
+            f"{usd_micros_text(e.usd_micros)}"
+        ),
+    ),
     ev.CacheFetched: ("Cache fetched", "plain", _cached),
-    ev.CheckpointRefused: ("Checkpoint refused", "bad", lambda e: f"{e.uri}: {e.message}"),
+    ev.CheckpointRefused: ("Checkpoint refused", "bad", "{e.uri}: {e.message}"),
     ev.PowerLimitProbed: ("Power limit measured", "note", _probed),
-    ev.PowerLimitReported: ("Power limit", "note", _limited),
+    ev.PowerLimitReported: (
+        "Power limit",
+        "note",
+        lambda e: (
+            f"{e.node_id}: {'no power limit' if e.cap_w is None else f'{e.cap_w:g} W per GPU'}: "
+            f"{e.message}"
+        ),
+    ),
     ev.NodeMeasured: ("Node measured", "plain", _measured),
-    ev.CheckpointIntervalChanged: (
-        "Save interval",
-        "note",
-        lambda e: f"every {seconds_text(e.interval_s)}: {e.reason}",
-    ),
+    ev.CheckpointIntervalChanged: ("Save interval", "note",
+        lambda e: f"every {seconds_text(e.interval_s)}: {e.reason}"),
     ev.TaskEnded: ("Task ended", "plain", _task_ended),
-    ev.GuaranteeChanged: ("Guarantee", "note", lambda e: f"the result is {e.guarantee}"),
-    ev.InterruptionExpected: (
-        "Interruption likely",
-        "note",
-        lambda e: f"{e.node_id}: {e.message or 'no longer'}",
-    ),
-    ev.WorkLost: ("Work lost", "bad", lambda e: f"{e.units:,.0f} units: {e.cause}"),
+    ev.GuaranteeChanged: ("Guarantee", "note", "the result is {e.guarantee}"),
+    ev.InterruptionExpected: ("Interruption likely", "note",
+        lambda e: f"{e.node_id}: {e.message or 'no longer'}"),
+    ev.WorkLost: ("Work lost", "bad", "{e.units:,.0f} units: {e.cause}"),
     ev.InterruptionNoticed: (
         "Interruption announced",
         "bad",
@@ -251,31 +227,30 @@ _WORDS: dict[type[ev.Event], tuple[str, str, Callable[[Any], str]]] = {
             f"{'' if e.confirmed else ', as only the node reports'}"
         ),
     ),
-    ev.NoticeWithdrawn: (
-        "Notice withdrawn",
-        "note",
-        lambda e: f"{e.node_id} stays: its provider confirmed no interruption",
-    ),
-    ev.HealthChanged: ("Node health", "bad", _health),
-    ev.NodeReplaced: ("Node replaced", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
-    ev.DrainIntended: ("Drain", "plain", lambda e: f"{e.node_id}: {e.reason}"),
-    ev.TerminateIntended: ("Release", "plain", lambda e: f"{e.node_id}: {e.reason}"),
-    ev.NodeGivenUp: ("Node given up", "bad", lambda e: f"{e.node_id} in {e.pool}: {e.message}"),
+    ev.NoticeWithdrawn: ("Notice withdrawn", "note",
+        "{e.node_id} stays: its provider confirmed no interruption"),
+    ev.HealthChanged: ("Node health", "bad", lambda e: f"{e.node_id or 'the gang'}: {e.message}"),
+    ev.NodeReplaced: ("Node replaced", "bad", "{e.node_id} in {e.pool}: {e.message}"),
+    ev.DrainIntended: ("Drain", "plain", "{e.node_id}: {e.reason}"),
+    ev.TerminateIntended: ("Release", "plain", "{e.node_id}: {e.reason}"),
+    ev.NodeGivenUp: ("Node given up", "bad", "{e.node_id} in {e.pool}: {e.message}"),
     ev.NodeEnded: ("Node released", "plain", _ended),
-    ev.NodeReturned: ("Node listed again", "good", lambda e: f"{e.node_id} in {e.pool}"),
-    ev.NodeBilled: ("Node billed", "plain", _billed),
-    ev.GuardTripped: ("Guard tripped", "bad", lambda e: f"{e.guard}: {e.message}"),
-    ev.ModeChanged: ("Mode changed", "note", lambda e: e.mode),
-    ev.ClockJumped: (
-        "Clock set",
+    ev.NodeReturned: ("Node listed again", "good", "{e.node_id} in {e.pool}"),
+    ev.NodeBilled: ("Node billed", "plain", "{e.node_id} in {e.pool}: {e.source}"),
+    ev.GuardTripped: ("Guard tripped", "bad", "{e.guard}: {e.message}"),
+    ev.ModeChanged: ("Mode changed", "note", "{e.mode}"),
+    ev.ClockJumped: ("Clock set", "note",
+        lambda e: f"{'ahead' if e.seconds > 0 else 'back'} by {seconds_text(abs(e.seconds))}"),
+    ev.LaunchesHalted: ("Launches halted", "bad", "{e.who}: {e.reason}"),
+    ev.LaunchesAllowed: ("Launches allowed", "good", "the halt is over"),
+    ev.ActionProposed: (
+        "Proposal",
         "note",
-        lambda e: f"{'ahead' if e.seconds > 0 else 'back'} by {seconds_text(abs(e.seconds))}",
+        lambda e: f"{e.proposal_id}: {e.action} {e.node_id or f'{e.nodes} × {e.pool}'}: {e.reason}",
     ),
-    ev.LaunchesHalted: ("Launches halted", "bad", lambda e: f"{e.who}: {e.reason}"),
-    ev.LaunchesAllowed: ("Launches allowed", "good", lambda _: "the halt is over"),
-    ev.ActionProposed: ("Proposal", "note", _proposed),
-    ev.SignalStale: ("Signal stale", "bad", lambda e: f"{e.source}: {e.message}"),
-    ev.JobFinished: ("Job finished", "good", lambda e: f"{e.units:,.0f} units done and saved"),
-    ev.JobFailed: ("Job failed", "bad", lambda e: e.message),
-    ev.RunStopped: ("Run stopped", "note", lambda e: e.reason),
-}
+    ev.SignalStale: ("Signal stale", "bad", "{e.source}: {e.message}"),
+    ev.JobFinished: ("Job finished", "good", "{e.units:,.0f} units done and saved"),
+    ev.JobFailed: ("Job failed", "bad", "{e.message}"),
+    ev.RunStopped: ("Run stopped", "note", "{e.reason}"),
+}  # fmt: skip
+"""Label, tone and detail of each kind of event ``e``."""
