@@ -225,11 +225,6 @@ def pool_lines(pools: Sequence[str]) -> str:
     return ",\n".join(map(pool_text, pools))
 
 
-def iso_minute_text(text: str | None) -> str:
-    """Return a time in ISO 8601 as ``minute_text`` shows it."""
-    return minute_text(text)
-
-
 def pools_text(text: str) -> str:
     """Return a sentence with the names of its pools as ``pool_text`` shows them."""
     return _POOL.sub(lambda name: pool_text(name[0]), text)

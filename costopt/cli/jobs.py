@@ -13,7 +13,7 @@ import click
 from costopt.cli.connection import connect, server_options
 from costopt.cli.errors import print_error
 from costopt.cli.options import complete_file, duration_s, policy_option
-from costopt.formatting import iso_minute_text
+from costopt.formatting import minute_text
 
 if TYPE_CHECKING:
     from costopt.client.client import DaemonClient
@@ -209,7 +209,7 @@ def submit_job(client: DaemonClient, body: Mapping[str, Any]) -> None:
     click.echo(f"note: the daemon's mode is {mode}; see costopt status {taken['name']}", err=True)
     next_at = client.get("jobs", taken["name"])["next_at"]
     if next_at is not None:
-        click.echo(f"note: it recurs, next at {iso_minute_text(next_at)}", err=True)
+        click.echo(f"note: it recurs, next at {minute_text(next_at)}", err=True)
     if halt is not None:
         click.echo(f"note: {halt['who']} stopped all launches: {halt['reason']}", err=True)
 
@@ -226,7 +226,7 @@ def _said(verdict: Mapping[str, Any]) -> str:
         return f"the deadline was not checked: {verdict['why']}"
     if not verdict["in_time"] or verdict["finish_at"] is None:
         return verdict["why"] or "no work remains"
-    finish, usd = iso_minute_text(verdict["finish_at"]), verdict["usd"]
+    finish, usd = minute_text(verdict["finish_at"]), verdict["usd"]
     source = f" ({verdict['source']})" if verdict.get("source") else ""
     return f"alone it is expected to finish by {finish} and to cost ${usd:,.2f}{source}"
 

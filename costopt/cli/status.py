@@ -12,18 +12,18 @@ import click
 from costopt.cli.connection import OpenSource, source_options
 from costopt.cli.options import instant, output_option, print_table
 from costopt.domain.control import JobFilter
-from costopt.formatting import iso_minute_text
+from costopt.formatting import minute_text
 from costopt.render.table import Column, Row, Table
 
 if TYPE_CHECKING:
     from costopt.source.base import Source
 
 UPCOMING = (
-    Column("at", "At", iso_minute_text),
+    Column("at", "At", minute_text),
     Column("job", "Job"),
     Column("schedule", "Schedule"),
     Column("tenant", "Tenant", rank=1),
-    Column("deadline_at", "Deadline", iso_minute_text),
+    Column("deadline_at", "Deadline", minute_text),
 )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from costopt.domain.job import Job
-from costopt.domain.plan import Constraint, LimitUse
+from costopt.domain.plan import Constraint
 from costopt.formatting import (
     gco2e_text,
     minute_text,
@@ -20,6 +21,7 @@ from costopt.formatting import (
 from costopt.planning.many_jobs import AccountPlan, UnservedJob
 from costopt.planning.totals import AccountScenario, AccountTotals, sum_plan
 from costopt.render.table import Column, Row, Table, interval_fields, records
+from costopt.views.limit import limit_name, limits_table
 from costopt.views.plan import (
     ON_TIME_NOTE,
     PLAN_FACTS,
@@ -40,9 +42,6 @@ ACCOUNT_FACTS = {
 }
 """What programs get of the plan besides its jobs: the names of each row's values."""
 
-MIN_PRICE_USD = 0.005
-"""A lower shadow price is the solver's tolerance."""
-
 
 def account_table(made: AccountPlan, *, options: bool = True) -> Table:
     """Return a row per job, then one per shared limit.
@@ -52,7 +51,9 @@ def account_table(made: AccountPlan, *, options: bool = True) -> Table:
     rows = tuple(_job_rows(made))
     totals = sum_plan(made)
     forecasts = [forecast for _, forecast in made.plan.forecasts]
-    limits = limits_table(made.plan.constraints)
+    keys = "name used most left unit shadow_price holders"
+    held = [each for each in made.plan.constraints if each.most is not None and each.uses]
+    limits = limits_table("Limits that jobs share", keys, held)
     return Table(
         schema="costopt.account-plan/1",
         title=f"{len(made.jobs)} jobs, policy {made.policy.name}: {len(made.served)} served",
@@ -63,7 +64,7 @@ def account_table(made: AccountPlan, *, options: bool = True) -> Table:
             ON_TIME_NOTE,
             *capacity_note(forecasts),
             *((PAID_NOTE,) if any(row["limits_usd"] for row in rows) else ()),
-            *_unserved_notes(made.unserved),
+            *chain.from_iterable(map(_unserved_notes, made.unserved)),
             *_totals_note(totals, made),
             *(("-o json has every allocation and limit.",) if options else ()),
         ),
@@ -116,54 +117,10 @@ def _paid_usd(limits: Sequence[Constraint], job: Job) -> float | None:
     return sum(known) if known else None
 
 
-def limits_table(constraints: Sequence[Constraint]) -> Table:
-    """Return a row per limit that some job holds, the tightest first."""
-    held = [each for each in constraints if each.most is not None and each.uses]
-    rows = [
-        {
-            "name": _limit_name(each),
-            "unit": each.unit,
-            "used": (each.most or 0.0) - each.slack,
-            "most": each.most,
-            "left": each.slack,
-            "shadow_price": each.shadow_price,
-            "holders": ", ".join(map(_use_text, each.uses)),
-        }
-        for each in sorted(held, key=lambda each: (not each.binds, each.name))
-    ]
-    return Table("", "Limits that jobs share", _LIMIT_COLUMNS, rows)
-
-
-def _use_text(use: LimitUse) -> str:
-    """What a job holds at most at a time, and what it pays for it."""
-    paid = f" ({usd_text(use.paid_usd)})" if use.paid_usd else ""
-    return f"{use.job} {number_text(use.amount)}{paid}"
-
-
-def _price_text(usd: float) -> str:
-    return "nothing" if usd < MIN_PRICE_USD else usd_text(usd)
-
-
-def _limit_name(limit: Constraint) -> str:
-    return limit.name.removesuffix(f" ({limit.unit})")
-
-
-_LIMIT_COLUMNS = (
-    Column("name", "Limit", pools_text, fold_at=24),
-    Column("used", "Used", number_text, right=True),
-    Column("most", "Of", number_text, right=True),
-    Column("unit", "Unit"),
-    Column("shadow_price", "$ of one more", _price_text, right=True),
-    Column("holders", "Held by (paid)", fold_at=36),
-    Column("left", "Left", number_text, detail=True),
-)
-
-
-def _unserved_notes(unserved: Sequence[UnservedJob]) -> Iterator[str]:
-    for each in unserved:
-        yield f"Not served: {each.job}: {pools_text(each.why)}."
-        if each.remedies:
-            yield f"  would serve it: {'; or '.join(each.remedies[:MAX_REMEDIES])}"
+def _unserved_notes(unserved: UnservedJob) -> Iterator[str]:
+    yield f"Not served: {unserved.job}: {pools_text(unserved.why)}."
+    if unserved.remedies:
+        yield f"  would serve it: {'; or '.join(unserved.remedies[:MAX_REMEDIES])}"
 
 
 def _totals_note(totals: AccountTotals, made: AccountPlan) -> Iterator[str]:
@@ -185,9 +142,9 @@ def _facts(made: AccountPlan, totals: AccountTotals, limits: Table) -> Row:
         **records([plan], "status binding made_at objective_usd bound_usd gap")[0],
         "totals": {**records([totals], TOTALS)[0], **interval_fields("on_time", totals.on_time)},
         "unserved": records(made.unserved, "job why remedies"),
-        "limits": records(limits.rows, ACCOUNT_FACTS["limits"]),
+        "limits": records(map(limits.fields, limits.rows), ACCOUNT_FACTS["limits"]),
         "uses": [
-            {"limit": _limit_name(each), "unit": each.unit, **use}
+            {"limit": limit_name(each), "unit": each.unit, **use}
             for each in plan.constraints
             if each.most is not None
             for use in records(each.uses, "job amount paid_usd")

@@ -1,4 +1,4 @@
-"""An operator action, as the daemon's audit log holds it."""
+"""What the daemon did: operator actions, as its audit log holds them, and runs of its tasks."""
 
 from __future__ import annotations
 
@@ -11,4 +11,10 @@ AUDIT_COLUMNS = (
     Column("what", "Action"),
     Column("subject", "Subject", lambda subject: subject or "the daemon"),
     Column("detail", "Detail"),
+)
+TASK_RUN_COLUMNS = (
+    Column("task", "Task"),
+    Column("ok", "OK", right=True),
+    Column("failed", "Failed", right=True, tone=lambda row: "bad" if row["failed"] else "plain"),
+    Column("missed", "Missed", right=True),
 )

@@ -29,6 +29,14 @@ NODE_COLUMNS = (
     Column("health", "Health", unknown="", tone="bad"),
 )
 """Columns of living nodes."""
+ORPHAN_COLUMNS = (Column("node_id", "Node", tone="bad"),)
+TENANT_COLUMNS = (
+    Column("tenant", "Tenant"),
+    Column("jobs", "Jobs", right=True),
+    Column("nodes", "Nodes", right=True),
+    Column("usd_per_hour", "Price", usd_per_hour_text, right=True),
+)
+"""Columns of what a tenant's living nodes are together."""
 
 
 def _kilo(wh: float | None) -> float | None:

@@ -56,3 +56,5 @@ OFFER_COLUMNS = (
            tone=lambda row: "bad" if row.offer.nodes_available == 0 else "plain"),
     Column("note", "Note", value=lambda row: row.offer.unknown_because or None),
 )  # fmt: skip
+ERROR_COLUMNS = (Column("provider", "Provider", tone="bad"), Column("error", "Error"))
+"""Columns of providers that cannot be reached."""

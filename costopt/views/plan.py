@@ -171,7 +171,9 @@ def plan_table(
             *replays_notes(verification, job),
         ),
         marks="chosen",
-        more=(limits_table(made.constraints),) if explain and made.constraints else (),
+        more=(limits_table("Limits of the plan", "name left unit shadow_price", made.constraints),)
+        if explain and made.constraints
+        else (),
         lead=_answer(made, job),
     )
 

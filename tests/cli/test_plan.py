@@ -114,8 +114,8 @@ def test_explain_shows_what_remains_of_each_limit_and_what_more_of_it_saves(
     path = job_file(tmp_path)
     path.write_text(path.read_text() + "budget: {usd: 5000}\n")
     shown = invoke("plan", path, "--explain").stdout
-    assert re.search(r"deadline of char-gpt +[\d.]+ h +nothing", shown)
-    assert re.search(r"max_usd of char-gpt +[\d,]+ \$ +nothing", shown)
+    assert re.search(r"deadline of char-gpt +[\d.]+ +h +nothing", shown)
+    assert re.search(r"max_usd of char-gpt +[\d,]+ +\$ +nothing", shown)
     constraints = figures_of(invoke("plan", path, "-o", "json"))["constraints"]
     assert {each["name"]: (each["unit"], each["shadow_price"]) for each in constraints} == {
         "deadline of char-gpt (h)": ("h", 0.0),

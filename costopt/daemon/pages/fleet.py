@@ -13,10 +13,9 @@ from costopt.domain.control import DesiredState
 from costopt.formatting import pluralize, second_text, usd_micros_text, usd_per_hour_text
 from costopt.ledger.summary import JobState
 from costopt.render.page import Metric, Page, TableBlock, Tiles
-from costopt.render.table import Column
 from costopt.views.alert import ALERT_COLUMNS
-from costopt.views.node import NODE_COLUMNS
-from costopt.views.offer import OFFER_COLUMNS
+from costopt.views.node import NODE_COLUMNS, ORPHAN_COLUMNS, TENANT_COLUMNS
+from costopt.views.offer import ERROR_COLUMNS, OFFER_COLUMNS
 
 NODES_SHOWN = 500
 ALERTS_SHOWN = 20
@@ -51,7 +50,7 @@ def fleet_page(reader: TenantReader, asked: PageRequest, charts: ChartCache) -> 
                 else (
                     _tenants(fleet),
                     TableBlock(
-                        "orphans", "Orphans", (Column("node_id", "Node", tone="bad"),), orphans,
+                        "orphans", "Orphans", ORPHAN_COLUMNS, orphans,
                         empty=f"{pluralize(0, 'orphan')} found by the last sweep.",
                     ),
                 )
@@ -95,12 +94,6 @@ def _tenants(fleet: FleetView) -> TableBlock:
     held: dict[str, list[FleetNode]] = defaultdict(list)
     for node in fleet.nodes:
         held[node.tenant].append(node)
-    columns = (
-        Column("tenant", "Tenant"),
-        Column("jobs", "Jobs", right=True),
-        Column("nodes", "Nodes", right=True),
-        Column("usd_per_hour", "Price", usd_per_hour_text, right=True),
-    )
     rows = [
         {
             "tenant": tenant,
@@ -110,7 +103,7 @@ def _tenants(fleet: FleetView) -> TableBlock:
         }
         for tenant, nodes in sorted(held.items())
     ]
-    return TableBlock("tenants", "Tenants", columns, rows, empty="No tenant holds a node.")
+    return TableBlock("tenants", "Tenants", TENANT_COLUMNS, rows, empty="No tenant holds a node.")
 
 
 def market_page(reader: TenantReader, asked: PageRequest) -> Page:
@@ -125,7 +118,7 @@ def market_page(reader: TenantReader, asked: PageRequest) -> Page:
         blocks=(
             TableBlock(
                 "silent", "Unreachable providers",
-                (Column("provider", "Provider", tone="bad"), Column("error", "Error")),
+                ERROR_COLUMNS,
                 sorted(errors, key=lambda row: row["provider"]),
             ),
             TableBlock(

@@ -6,7 +6,6 @@ A job's own page shows the guards of its policy and its budget.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from costopt.daemon.admission import load_submission
 from costopt.daemon.lists import is_over
@@ -14,21 +13,18 @@ from costopt.daemon.pages.layout import PageRequest
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import FleetView, Health, JobStatus
-from costopt.domain.account import Tenant
 from costopt.domain.control import Mode, Submission
 from costopt.domain.errors import failure_message
 from costopt.domain.limits import Resource
 from costopt.domain.policy import LIMIT_SPECS
 from costopt.formatting import second_text, seconds_text, usd_text, whole_percent_text
 from costopt.render.page import Bar, Bars, Metric, Page, TableBlock, Tiles
-from costopt.render.table import Column, pick
-from costopt.views.audit import AUDIT_COLUMNS
+from costopt.render.table import pick
+from costopt.views.audit import AUDIT_COLUMNS, TASK_RUN_COLUMNS
 from costopt.views.job import JOB_COLUMNS
-from costopt.views.limit import NO_LIMIT, limit_text
+from costopt.views.limit import NO_LIMIT, SETTING_COLUMNS, limit_text, tenant_columns
 
 CHANGES_SHOWN = 100
-LIMIT = Column("limit", "Limit")
-RESULTS = ("ok", "failed", "missed")
 NEARLY_SPENT = 0.8
 MODES = {
     Mode.OBSERVE: "plans and records, and never acts",
@@ -49,7 +45,13 @@ def guards_page(reader: TenantReader, asked: PageRequest) -> Page:
             _tiles(fleet, health),
             budget_bars(reader),
             *(() if whole is None else (_guards(whole, fleet),)),
-            _tenants(reader),
+            TableBlock(
+                "tenants",
+                "Tenant limits",
+                tenant_columns(),
+                reader.tenants(),
+                empty="A tenant that the account does not name has weight 1 and no own limit.",
+            ),
             held_block([s for s in reader.jobs() if not is_over(s)]),
             *(() if whole is None else (_changes(whole, asked), _tasks(whole))),
         ),
@@ -112,24 +114,10 @@ def _guards(service: DaemonService, fleet: FleetView) -> TableBlock:
                 effect += f"; now {now[spec.resource]}"
             value = limit_text(spec, getattr(guards, spec.field))
             rows.append({"limit": spec.label, "value": value, "effect": effect})
-    columns = (LIMIT, Column("value", "Value", right=True), Column("effect", "Effect"))
+    columns = pick(SETTING_COLUMNS, "limit value effect")
     return TableBlock(
         "guards", "Account limits", columns, rows, "Each job's policy sets further limits."
     )
-
-
-def _tenants(reader: TenantReader) -> TableBlock:
-    limits = [s for s in LIMIT_SPECS.values() if s.field in Tenant.__dataclass_fields__]
-    columns = (
-        Column("name", "Tenant"),
-        Column("weight", "Weight", "{:g}".format, right=True),
-        *(
-            Column(spec.field, spec.label, partial(limit_text, spec), right=True, unknown=NO_LIMIT)
-            for spec in limits
-        ),
-    )
-    empty = "A tenant that the account does not name has weight 1 and no limit of its own."
-    return TableBlock("tenants", "Tenant limits", columns, reader.tenants(), empty=empty)
 
 
 def held_block(statuses: Sequence[JobStatus]) -> TableBlock:
@@ -150,28 +138,18 @@ def _changes(service: DaemonService, asked: PageRequest) -> TableBlock:
 
 
 def _tasks(service: DaemonService) -> TableBlock:
-    runs = service.board.task_runs()
-    columns = (
-        Column("task", "Task"),
-        Column("ok", "OK", right=True),
-        Column("failed", "Failed", right=True, tone=lambda row: "bad" if row["failed"] else ""),
-        Column("missed", "Missed", right=True),
-    )
+    runs, (_, *results) = service.board.task_runs(), TASK_RUN_COLUMNS
     rows = [
-        {"task": task, **{result: runs.get((task, result), 0) for result in RESULTS}}
+        {"task": task, **{column.key: runs.get((task, column.key), 0) for column in results}}
         for task in sorted({task for task, _ in runs})
     ]
     title = "Tasks since this daemon started"
-    return TableBlock("tasks", title, columns, rows, empty="No task ran yet.")
+    return TableBlock("tasks", title, TASK_RUN_COLUMNS, rows, empty="No task ran yet.")
 
 
 def limits_block(submission: Submission) -> TableBlock:
     """Return a job's guards, or a note that this version of costopt cannot read the job."""
-    columns = (
-        LIMIT,
-        Column("policy", "Policy", right=True, unknown=""),
-        Column("budget", "Job budget", right=True, unknown=""),
-    )
+    columns = pick(SETTING_COLUMNS, "limit policy budget")
     lead = "A guard stops launches; one of dollars in all or per month also stops the job."
     try:
         known = load_submission(submission)

@@ -15,7 +15,6 @@ from costopt.domain.estimate import Basis, Estimate
 from costopt.formatting import (
     count_text,
     gco2e_text,
-    iso_minute_text,
     kwh_text,
     minute_text,
     number_text,
@@ -92,7 +91,7 @@ AT = datetime(2026, 1, 1, 2, 3, 4, tzinfo=UTC)
         (relative_to_baseline(0.001), "equal to"),
         (second_text(AT), "2026-01-01 02:03:04Z"),
         (minute_text(AT), "2026-01-01 02:03Z"),
-        (iso_minute_text("2026-01-01T02:03:04Z"), "2026-01-01 02:03Z"),
+        (minute_text("2026-01-01T02:03:04Z"), "2026-01-01 02:03Z"),
         (pool_text("aws/us-east-1/us-east-1a/t/spot"), "aws/us-east-1a/t/spot"),
         (pool_text("x/r/z/t/spot"), "x/r/z/t/spot"),
         (plain_text(None), "–"),
@@ -123,7 +122,6 @@ def test_figures_read_well(text: str, expected: str) -> None:
         relative_to_baseline(None),
         second_text(None),
         minute_text(None),
-        iso_minute_text(None),
     ],
 )
 def test_an_unknown_figure_is_never_zero(text: str) -> None:
