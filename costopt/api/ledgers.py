@@ -216,6 +216,6 @@ def _open(place: str) -> tuple[Path | None, DurableLedger]:
     if is_url(place):
         return None, open_ledger(place, read_only=True)
     path = Path(place)
-    if path.is_file() or path.suffix:
+    if path.is_file() or (path.suffix and not path.is_dir()):
         return path.parent, open_ledger(path, read_only=True)
     return path, open_state_ledger(path, read_only=True)

@@ -43,8 +43,7 @@ def run_command(run: Callable[[], object], settings: CliContext) -> int:
         print_error("error", error.message, error.hint)
         raise SystemExit(error.exit_code) from error
     except click.UsageError as error:
-        where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
-        print_error("error", error.format_message(), f"see {where}")
+        _print_usage_error(error)
         return error.exit_code
     except click.ClickException as error:
         print_error("error", error.format_message())
@@ -111,6 +110,15 @@ def exit_on_closed_pipe() -> Iterator[None]:
         with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         raise click.exceptions.Exit(BROKEN_PIPE) from None
+
+
+def _print_usage_error(error: click.UsageError) -> None:
+    """Print what is wrong; the help alone where a group was named without a command."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return
+    where = f"{error.ctx.command_path} --help" if error.ctx else "costopt --help"
+    print_error("error", error.format_message(), f"see {where}")
 
 
 def _print_unexpected(error: Exception, settings: CliContext) -> None:

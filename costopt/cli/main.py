@@ -108,6 +108,9 @@ SECTIONS = {
     },
 }
 MOVED = {
+    "cost": "plan",
+    "price": "plan",
+    "estimate": "plan",
     "list": "status",
     "show": "status JOB",
     "tasks": "status JOB --tasks",

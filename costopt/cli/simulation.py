@@ -54,7 +54,7 @@ def resolve_run_target(
         return _simulated(market, account, simulation, carbon)
     if not account.providers:
         raise click.UsageError(
-            "nowhere to run: give --market FILE to simulate a cloud, or --account FILE with the "
+            "nowhere to run: give --market sample to simulate a cloud, or --account FILE with the "
             "providers to rent from"
         )
     if simulation.at is not None or simulation.speed != 1.0:

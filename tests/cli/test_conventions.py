@@ -168,6 +168,13 @@ def test_a_daemon_is_started_with_and_without_its_command(
     assert "unhalt" in invoke("daemon", "--help").stdout
 
 
+def test_without_a_command_the_help_is_shown() -> None:
+    for words in ((), ("market",)):
+        done = invoke(*words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr.startswith("Usage: costopt")
+
+
 def test_a_wrong_option_is_a_usage_error() -> None:
     done = invoke("schema", "--foo")
     assert done.exit_code == 2

@@ -140,7 +140,7 @@ MISTAKES_IN_COMMANDS = {
     ),
     "plan nope.yaml": "error: nope.yaml: cannot be read: no such file or directory\n",
     "run nope.yaml": (
-        "error: nowhere to run: give --market FILE to simulate a cloud, or --account FILE "
+        "error: nowhere to run: give --market sample to simulate a cloud, or --account FILE "
         "with the providers to rent from\n  → see costopt run --help\n"
     ),
     "status --server ftp://x": (
