@@ -33,16 +33,23 @@ def find_source(state_dir: Path) -> tuple[Source, str]:
     from costopt.source.ledger import LedgerSource
 
     why = ""
-    for path in daemon_sockets(state_dir)[:1]:
-        address = f"{UNIX}{path}"
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-                link.settimeout(ANSWER_TIMEOUT_S)
-                link.connect(str(path))
-        except OSError as error:
-            why = f"no daemon answers at {address} ({(error.strerror or str(error)).lower()}): "
-        else:
+    if daemon_sockets(state_dir):
+        address = find_server(state_dir)
+        unreachable = _unreachable_reason(address.removeprefix(UNIX))
+        if unreachable is None:
             daemon = DaemonSource(DaemonClient(parse_address(address)), address)
             return daemon, f"read from {daemon.name}"
+        why = f"no daemon answers at {address} ({unreachable}): "
     ledger = LedgerSource(state_dir)
     return ledger, f"{why}read from {ledger.name}"
+
+
+def _unreachable_reason(path: str) -> str | None:
+    """Return why nothing answers at a socket, None if something does."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.settimeout(ANSWER_TIMEOUT_S)
+            link.connect(path)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None

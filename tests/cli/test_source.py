@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +15,10 @@ from click.testing import CliRunner, Result
 from costopt.cli.main import cli
 from costopt.controller.state_dir import LEDGER, SOCKET
 from costopt.domain.control import Scope
+from costopt.domain.events import NodeLaunched
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from tests.support.daemon_api import Served, served
+from tests.support.errors import failure
 from tests.support.sample_run import sample_events
 
 JOB = "llama"
@@ -164,3 +168,16 @@ def test_flags_win_over_the_environment_and_name_one_source(
     monkeypatch.setenv("COSTOPT_SERVER", address)
     monkeypatch.delenv("COSTOPT_STATE_DIR")
     assert call("explain", JOB).exit_code == 0
+
+
+def test_a_log_of_a_simulated_run_needs_no_daemon(folder: Path) -> None:
+    cloud = folder / ".costopt" / "jobs" / JOB
+    node = next(e.node_id for e in reversed(sample_events(JOB)) if isinstance(e, NodeLaunched))
+    (cloud / "nodes" / node).mkdir(parents=True)
+    (cloud / "nodes" / node / "trainer-1.log").write_text("step 1\n")
+    refused = call("logs", JOB, "--node", node)
+    assert (refused.exit_code, failure(refused).code) == (2, "no_store")
+    clock = {"start_at": "2026-03-02T08:00:00+00:00", "speed": 1.0, "wall_s": time.time()}
+    (cloud / "clock.json").write_text(json.dumps(clock))
+    done = call("logs", JOB, "--node", node)
+    assert (done.exit_code, done.stdout) == (0, "step 1\n"), done.stderr
