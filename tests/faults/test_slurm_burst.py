@@ -64,7 +64,7 @@ def test_a_program_that_slurm_runs_again_launches_nothing_twice(cloud: BurstClou
         assert len(cloud.pools()) == 2
         until(lambda: cloud.node("c3")[0] == cloud.node("c4")[0] == "idle", PATIENCE_S)
         cloud.slurm.run("scontrol", "update", "nodename=c4", "state=down", "reason=a test")
-        other = cloud.costopt(*again[:2], "c[2-3]", *again[3:])
+        other = cloud.costopt(*again[:3], "c[2-3]", *again[4:])
         assert other.returncode == 0, other.stderr
         assert len(cloud.jobs()) == 2
         assert cloud.costopt("daemon", "slurm", "suspend", "c[2-3]").returncode == 0
