@@ -36,7 +36,7 @@ def reader(state_dir: Path) -> Iterator[co.LedgerReader]:
         yield opened
 
 
-def test_a_state_directory_with_a_dot_in_its_name_is_no_file(state_dir: Path) -> None:
+def test_a_state_directory_may_have_a_dot_in_its_name(state_dir: Path) -> None:
     named = state_dir.rename(state_dir.with_name("run-1.0"))
     with co.LedgerReader(named) as opened:
         assert opened.jobs() == ("train", OTHER)
