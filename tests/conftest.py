@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,9 @@ from tests.support.kubernetes.fixtures import cluster, kubernetes_proxy, kuberne
 from tests.support.postgres_server import postgres, postgres_url
 from tests.support.slurm.fixtures import slurm, slurm_rest_world, slurm_world
 from tests.support.unhurried import unhurried
+
+if TYPE_CHECKING:
+    from tests.support.daemon_fixtures import DaemonScene
 
 __all__ = [
     "account",
@@ -37,6 +42,16 @@ __all__ = [
     "slurm_world",
     "unhurried",
 ]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[DaemonScene]:
+    """A daemon over a simulated cloud, which a test ticks."""
+    from tests.support.daemon_fixtures import DaemonScene
+
+    made = DaemonScene(tmp_path)
+    yield made
+    made.close()
 
 
 pytest_plugins = ["tests.support.forked_workers"]

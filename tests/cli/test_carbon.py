@@ -11,25 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from costopt.cli.main import cli
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import CarbonSignal, Objective, Policy
 from costopt.market.history_file import read_history
 from costopt.planning.quotes import resolve_quotes
 from costopt.planning.request import forecast_carbon, forecast_prices
 from tests.cli.test_plan import job_file
+from tests.support.command_line import invoke
 from tests.support.errors import failure
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 AT = "2024-01-17T00:00:00Z"
 VIRGINIA = Pool("aws", "us-east-1", "us-east-1a", "g4dn.xlarge", CapacityType.SPOT)
 DEADLINE = datetime(2024, 1, 20, tzinfo=UTC)
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def figures_of(done: Result) -> dict[str, Any]:

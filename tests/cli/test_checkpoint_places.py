@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from costopt.checkpoint.commit import Committer, SaveRequest
 from costopt.checkpoint.identity import JobIdentity
 from costopt.checkpoint.repository import CheckpointRepository
-from costopt.cli.main import cli
+from tests.support.command_line import invoke
 
 JOB = """\
 name: NAME
@@ -21,10 +20,6 @@ resources: {gpu_models: [T4], min_gpus: 1, max_gpus: 1}
 throughput: {points: [{gpu: T4, units_per_s: 30}]}
 checkpoint: {uri: PLACE, save: 10s}
 """
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def write(folder: Path, name: str, place: str) -> Path:

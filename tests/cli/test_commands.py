@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from costopt.cli.main import cli
+from tests.support.command_line import invoke
 from tests.support.errors import failure
 
 JOB = """\
@@ -20,10 +19,6 @@ deadline: 72h
 throughput: {points: [{gpu: T4, units_per_s: 9.5}]}
 checkpoint: {uri: checkpoints}
 """
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize("kind", ["job", "policy", "account"])

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from costopt.cli.main import cli
 from costopt.domain.errors import InfeasibleError, StaleDataError
 from costopt.domain.market import CapacityType
 from costopt.market.history_file import read_history, write_history
 from costopt.planning.quotes import recorded_quotes
 from costopt.planning.request import plan_job, raise_if_infeasible
 from costopt.spec import load_job, load_policy
+from tests.support.command_line import invoke
 from tests.support.errors import failure
 from tests.support.market_fixtures import SPOT, pool_history
 from tests.support.market_fixtures import market as market_of
@@ -34,10 +34,6 @@ throughput:
     - {gpu: H100, units_per_s: 39.6}
 checkpoint: {uri: checkpoints, save: 10s}
 """
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def figures_of(done: Result) -> dict[str, Any]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from costopt.cli.main import cli
 from costopt.market.history_file import write_history
 from costopt.spec import SpecFileError
+from tests.support.command_line import invoke
 from tests.support.errors import failure
 from tests.support.live_run import CALM, UNINTERRUPTIBLE, history
 
@@ -24,10 +23,6 @@ resources: {gpu_models: [T4], max_nodes: 4}
 throughput: {flops_per_unit: 1e13, mfu: 0.4}
 checkpoint: {uri: s3://bucket/checkpoints, save: 10s}
 """
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def written(folder: Path, name: str, text: str) -> Path:

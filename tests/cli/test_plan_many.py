@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from costopt.cli.main import cli
+from tests.support.command_line import invoke
 
 JOB = """\
 name: NAME
@@ -22,10 +22,6 @@ checkpoint: {uri: checkpoints/NAME, save: 10s}
 
 
 pytestmark = pytest.mark.usefixtures("unhurried")
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

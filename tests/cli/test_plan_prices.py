@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from costopt.cli.main import cli
 from costopt.domain.errors import StaleDataError
+from tests.support.command_line import invoke
 from tests.support.price_quotes import quote, write_cache
 
 JOB = """\
@@ -37,10 +36,6 @@ def job(tmp_path: Path) -> Path:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def planned(job: Path, *more: str) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from costopt.cli.main import cli
+from tests.support.command_line import invoke
 
 JOB = """\
 name: tune
@@ -38,10 +37,6 @@ def files(tmp_path: Path) -> tuple[str, str]:
     job.write_text(JOB)
     account.write_text(ACCOUNT)
     return str(job), str(account)
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments)
 
 
 def planned(*arguments: str) -> dict[str, Any]:

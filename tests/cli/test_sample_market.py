@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from benchmarks.sample_market import PRICES, sample_market
-from costopt.cli.main import cli
 from costopt.market.history_file import market_path, read_history, write_history
+from tests.support.command_line import invoke
 from tests.support.market_fixtures import SPOT, pool_history
 from tests.support.market_fixtures import market as market_of
 
@@ -25,10 +24,6 @@ resources: {gpu_models: [L4], min_gpus: 4, max_nodes: 1}
 throughput: {flops_per_unit: 4.8e+10, mfu: 0.38}
 checkpoint: {uri: checkpoints}
 """
-
-
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments)
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from costopt.cli.main import cli
+from tests.support.command_line import invoke
 
 JOB = """\
 name: trn
@@ -22,10 +21,6 @@ startup: 5m
 run: [python, -c, "import time; time.sleep(0.2)"]
 """
 USD = "name: usd\nobjective: {usd: 1}\nstrategy: greedy_spot\n"
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def figures_of(*arguments: str | Path) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,13 +36,6 @@ CALLS = (
     "drain",
     "is_drained",
 )
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, scene: DaemonScene, call: str) -> None:

@@ -36,13 +36,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
-
-
 def lose(scene: DaemonScene, after: int) -> int:
     """Lose the events after a number; return the number of the last one."""
     last = scene.ledger.last_seq()

@@ -30,13 +30,6 @@ from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.market_fixtures import T0, training_job
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
-
-
 class HangingFolder:
     """A folder whose files cannot be read until ``answer`` is called."""
 

@@ -49,13 +49,6 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return texts
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
-
-
 def _is_valid(kind: str, text: str, folder: Path, now: datetime) -> bool:
     """Return whether ``costopt validate`` accepts the text."""
     file = folder / f"{kind}.yaml"

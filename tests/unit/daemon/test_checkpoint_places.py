@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.errors import has_code
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 def submit(scene: DaemonScene, name: str, uri: str, more: str = "", hours: float = 0.25) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +16,6 @@ from costopt_sim.runtime import VirtualRuntime
 from tests.support.daemon_fixtures import POLICY, DaemonScene
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +14,6 @@ from tests.support.daemon_fixtures import DaemonScene
 from tests.support.market_fixtures import T0
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

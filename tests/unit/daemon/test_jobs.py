@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +27,6 @@ from tests.support.errors import has_code
 from tests.support.live_run import wait_until
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 def test_jobs_run_to_their_end_and_stay_listed(scene: DaemonScene) -> None:

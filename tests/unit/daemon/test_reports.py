@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,6 @@ from costopt.render.reports.run import write_run_report
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 def figures(report: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from tests.support.daemon_fixtures import DaemonScene
 pytestmark = pytest.mark.process
 
 WEEKS = 40 * 86_400.0
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[DaemonScene]:
-    made = DaemonScene(tmp_path)
-    yield made
-    made.close()
 
 
 def opened(scene: DaemonScene, monkeypatch: pytest.MonkeyPatch) -> list[str]:
