@@ -54,6 +54,16 @@ def scene(tmp_path: Path) -> Iterator[DaemonScene]:
     made.close()
 
 
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
+)
+def database_place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where a database can be made that outlives its connections: a file, or a server's URL."""
+    if request.param == "sqlite":
+        return tmp_path / "database.sqlite"
+    return str(request.getfixturevalue("postgres_url"))
+
+
 pytest_plugins = ["tests.support.forked_workers"]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

@@ -29,13 +29,9 @@ JOB = Submission("a", "team", 3, "name: a\n", "name: cheapest\n", "/work", AT, "
 PROPOSAL = Proposal("p1", "a", ActionKind.LAUNCH, "aws/eu/x/spot", 2, "cheaper", AT, None, 1.25)
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
-)
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
-    on_file = request.param == "sqlite"
-    place = tmp_path / "registry.sqlite" if on_file else request.getfixturevalue("postgres_url")
-    with open_registry(place) as opened:
+@pytest.fixture
+def registry(database_place: Path | str) -> Iterator[Registry]:
+    with open_registry(database_place) as opened:
         yield opened
 
 

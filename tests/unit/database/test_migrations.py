@@ -29,7 +29,6 @@ RELEASED: dict[str, tuple[Migrations, list[str]]] = {
     "registry": (MIGRATIONS, ["92ff24977643121c", "31ad0a2bf5a2bb4e"]),
     "schedule": (scheduler.MIGRATIONS, ["cd2853558ab77615"]),
 }
-ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))
 
 
 @pytest.mark.parametrize("part", RELEASED)
@@ -40,12 +39,10 @@ def test_a_released_step_never_changes(part: str) -> None:
     assert [sha256(step.encode()).hexdigest()[:16] for step in steps] == digests
 
 
-@pytest.fixture(params=["sqlite", ON_POSTGRES])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture
+def place(database_place: Path | str) -> str:
     """Of a database that does not exist yet, or is empty."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_url"))
-    return str(tmp_path / "database.sqlite")
+    return str(database_place)
 
 
 def open_and_close(part: str, place: str) -> None:

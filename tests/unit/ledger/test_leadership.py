@@ -21,14 +21,10 @@ EVENT = RunStopped(at=datetime(2026, 1, 1, tzinfo=UTC), job="a", reason="r")
 ON_POSTGRES = pytest.mark.worker_group("postgres")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=ON_POSTGRES)])
-def ledgers(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[tuple[DurableLedger, DurableLedger]]:
+@pytest.fixture
+def ledgers(database_place: Path | str) -> Iterator[tuple[DurableLedger, DurableLedger]]:
     """One ledger, as two daemons have it open."""
-    place = tmp_path / "ledger.sqlite"
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else place
-    with open_ledger(url) as first, open_ledger(url) as second:
+    with open_ledger(database_place) as first, open_ledger(database_place) as second:
         yield first, second
 
 

@@ -30,40 +30,31 @@ def stopped(*reasons: str) -> list[RunStopped]:
     return [RunStopped(at=AT, job="a", reason=reason) for reason in reasons]
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
-    if request.param == "sqlite":
-        return tmp_path / "ledger.sqlite"
-    return cast("str", request.getfixturevalue("postgres_url"))
-
-
 @pytest.fixture
-def lose(place: Path | str, request: pytest.FixtureRequest) -> Lose:
+def lose(database_place: Path | str, request: pytest.FixtureRequest) -> Lose:
     """Loses the events after a number."""
-    if isinstance(place, Path):
+    if isinstance(database_place, Path):
 
         def lose_rows(after: int) -> None:
-            with closing(sqlite3.connect(place)) as raw:
+            with closing(sqlite3.connect(database_place)) as raw:
                 raw.execute("DROP TRIGGER events_never_vanish")
                 raw.execute("DELETE FROM events WHERE seq > ?", (after,))
                 raw.commit()
 
         return lose_rows
     server: PostgresServer = request.getfixturevalue("postgres")
-    database = place.rpartition("/d")[2].partition("?")[0]
+    database = database_place.rpartition("/d")[2].partition("?")[0]
     return lambda after: server.lose("events", f"seq > {after}", f"d{database}")
 
 
 @pytest.fixture
-def ledger(place: Path | str) -> Iterator[SqlLedger]:
-    with open_ledger(place) as opened:
+def ledger(database_place: Path | str) -> Iterator[SqlLedger]:
+    with open_ledger(database_place) as opened:
         yield cast("SqlLedger", opened)
 
 
-def read(place: Path | str, after: int = 0) -> list[tuple[int, str]]:
-    with open_ledger(place) as opened:
+def read(database_place: Path | str, after: int = 0) -> list[tuple[int, str]]:
+    with open_ledger(database_place) as opened:
         return [
             (recorded.seq, recorded.event.reason)
             for recorded in opened.events(after=after)
@@ -72,7 +63,7 @@ def read(place: Path | str, after: int = 0) -> list[tuple[int, str]]:
 
 
 def test_lost_events_are_written_again_under_their_numbers(
-    place: Path | str, ledger: SqlLedger, lose: Lose
+    database_place: Path | str, ledger: SqlLedger, lose: Lose
 ) -> None:
     ledger.append(*stopped("1", "2", "3"))
     ledger.append(*stopped("4"))
@@ -81,65 +72,65 @@ def test_lost_events_are_written_again_under_their_numbers(
     with pytest.raises(LedgerError, check=has_code(COMMITS_LOST)) as caught:
         ledger.append(*stopped("5"))
     assert caught.value.hint
-    assert read(place) == [(1, "1"), (2, "2")], "nothing was written in their place"
+    assert read(database_place) == [(1, "1"), (2, "2")], "nothing was written in their place"
     assert ledger.restore_lost() == LostEvents(3, 4, restored=True)
     assert ledger.restore_lost() is None
     ledger.append(*stopped("5"))
-    assert read(place) == [(n, str(n)) for n in range(1, 6)]
+    assert read(database_place) == [(n, str(n)) for n in range(1, 6)]
 
 
-def test_all_events_may_be_lost(place: Path | str, ledger: SqlLedger, lose: Lose) -> None:
+def test_all_events_may_be_lost(database_place: Path | str, ledger: SqlLedger, lose: Lose) -> None:
     ledger.append(*stopped("1", "2"))
     lose(0)
     assert ledger.restore_lost() == LostEvents(1, 2, restored=True)
-    assert read(place) == [(1, "1"), (2, "2")]
+    assert read(database_place) == [(1, "1"), (2, "2")]
 
 
 def test_what_is_not_remembered_stays_lost_and_its_numbers_are_not_used_again(
-    place: Path | str, ledger: SqlLedger, lose: Lose, monkeypatch: pytest.MonkeyPatch
+    database_place: Path | str, ledger: SqlLedger, lose: Lose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(appended_events, "MAX_EVENTS", 2)
-    with open_ledger(place) as short:
+    with open_ledger(database_place) as short:
         short.append(*stopped("1", "2", "3", "4", "5"))
         lose(2)
         assert short.restore_lost() == LostEvents(3, 5, restored=False)
         assert short.restore_lost() is None, "reported once"
         short.append(*stopped("6"))
-        assert read(place) == [(1, "1"), (2, "2"), (6, "6")]
-        assert read(place, after=5) == [(6, "6")], "a reader that had seen 5 misses nothing"
+        assert read(database_place) == [(1, "1"), (2, "2"), (6, "6")]
+        assert read(database_place, after=5) == [(6, "6")], "a reader of 5 misses nothing"
 
 
 def test_a_daemon_that_read_the_events_sees_their_loss(
-    place: Path | str, ledger: SqlLedger, lose: Lose
+    database_place: Path | str, ledger: SqlLedger, lose: Lose
 ) -> None:
     ledger.append(*stopped("1", "2", "3"))
-    with open_ledger(place) as other:
+    with open_ledger(database_place) as other:
         assert len(list(other.events())) == 3
         lose(1)
         assert other.restore_lost() == LostEvents(2, 3, restored=False)
         other.append(*stopped("4"))
-    assert read(place) == [(1, "1"), (4, "4")]
+    assert read(database_place) == [(1, "1"), (4, "4")]
 
 
 def test_a_daemon_that_starts_later_sees_the_loss_by_the_number_it_expects(
-    place: Path | str, ledger: SqlLedger, lose: Lose
+    database_place: Path | str, ledger: SqlLedger, lose: Lose
 ) -> None:
     ledger.append(*stopped("1", "2", "3"))
     lose(1)
-    with open_ledger(place) as other:
+    with open_ledger(database_place) as other:
         other.observe(3)
         assert other.restore_lost() == LostEvents(2, 3, restored=False)
 
 
 def test_events_are_not_written_again_over_those_of_another(
-    place: Path | str, ledger: SqlLedger, lose: Lose
+    database_place: Path | str, ledger: SqlLedger, lose: Lose
 ) -> None:
     ledger.append(*stopped("1", "2", "3", "4"))
     lose(1)
-    with open_ledger(place) as other:
+    with open_ledger(database_place) as other:
         other.append(*stopped("other"))
     assert ledger.restore_lost() == LostEvents(3, 4, restored=False)
-    assert read(place) == [(1, "1"), (2, "other")]
+    assert read(database_place) == [(1, "1"), (2, "other")]
 
 
 @pytest.mark.worker_group("postgres")

@@ -51,13 +51,9 @@ def later(job: str, last_at: datetime) -> datetime:
     return last_at + LATER
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
-)
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DurableLedger]:
-    on_file = request.param == "sqlite"
-    place = tmp_path / "ledger.sqlite" if on_file else request.getfixturevalue("postgres_url")
-    with open_ledger(place) as opened:
+@pytest.fixture
+def ledger(database_place: Path | str) -> Iterator[DurableLedger]:
+    with open_ledger(database_place) as opened:
         yield opened
 
 

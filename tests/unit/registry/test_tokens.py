@@ -19,13 +19,9 @@ from tests.support.errors import has_code
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgres", marks=pytest.mark.worker_group("postgres"))]
-)
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlRegistry]:
-    on_file = request.param == "sqlite"
-    place = tmp_path / "registry.sqlite" if on_file else request.getfixturevalue("postgres_url")
-    with open_registry(place) as opened:
+@pytest.fixture
+def registry(database_place: Path | str) -> Iterator[SqlRegistry]:
+    with open_registry(database_place) as opened:
         yield opened
 
 
