@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from costopt.cli.config import FLAG_ONLY
 from costopt.cli.errors import CliContext, exit_on_closed_pipe, run_command
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class CommandEntry(NamedTuple):
@@ -46,9 +49,18 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, those of the default command if none is named."""
         unnamed = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        if self.default is not None and unnamed and not ctx.resilient_parsing:
+        # A shell that completes the word after the group's name wants the names of its commands.
+        if self.default is not None and unnamed and (args or not ctx.resilient_parsing):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands and options, also those of the default command."""
+        found = super().shell_complete(ctx, incomplete)
+        command = self.get_command(ctx, self.default or "")
+        if command is not None and incomplete.startswith("-"):
+            found += command.shell_complete(click.Context(command, ctx), incomplete)
+        return found
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names in the order of use, not of the alphabet."""
