@@ -7,23 +7,26 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.agent.__main__ import _parser
+from costopt.cli.daemon import run as daemon_run
 from costopt.cli.main import cli
+from costopt.cli.run import run
 
 NONSENSE = ("nan", "inf", "-inf", "-1", "1e300")
 INTERVALS = ("--tick", "--lease", "--report-every", "--refresh-prices", "--speed")
 
 
-@pytest.mark.parametrize("command", ["daemon", "run"])
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [(["daemon"], daemon_run), (["run", "job.yaml"], run)],
+    ids=["daemon", "run"],
+)
 @pytest.mark.parametrize("value", NONSENSE)
-def test_no_option_takes_nonsense(command: str, value: str) -> None:
-    known = cli.get_command(click.Context(cli), command)
-    assert known is not None
-    numbers = [p for p in known.params if isinstance(p.type, click.FloatRange)]
+def test_no_option_takes_nonsense(words: list[str], command: click.Command, value: str) -> None:
+    numbers = [p for p in command.params if isinstance(p.type, click.FloatRange)]
     options = [p.opts[0] for p in numbers]
     assert set(options) >= {"--tick", "--speed", "--notice"}
     for option in options:
-        job = ["job.yaml"] if command == "run" else []
-        refused = CliRunner().invoke(cli, [command, *job, f"{option}={value}"])
+        refused = CliRunner().invoke(cli, [*words, f"{option}={value}"])
         assert refused.exit_code == 2, (option, refused.output)
         assert f"Invalid value for '{option}'" in refused.stderr
 

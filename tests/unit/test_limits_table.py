@@ -18,16 +18,16 @@ from costopt.domain.limits import LimitScope, Resource, limit_specs
 from costopt.domain.policy import LIMIT_SPECS, Limits
 
 ROOT = Path(__file__).parents[2]
-NEXT_ROW = "    max_launches_per_hour: int | None = field("
+NEXT_ROW = "    max_launches_per_hour: Count | None = field("
 ROWS = """\
-    max_gpus: int | None = field(
+    max_gpus: Count | None = field(
         default=None,
         metadata=limit_row(
             "GPUs", LimitUnit.NUMBER, LimitScope.CONCURRENT, "GPUs of all jobs at once",
             resource=Resource.GPUS,
         ),
     )
-    zones: tuple[str, ...] = field(
+    zones: Annotated[tuple[Text, ...], Length(min=1)] = field(
         default=(),
         metadata=limit_row(
             "zones", LimitUnit.NAMES, LimitScope.POOL, "allowed; default: all", pool_field="zone"
