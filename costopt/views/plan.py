@@ -122,8 +122,8 @@ def _plan_columns(job: Job) -> tuple[Column, ...]:
             Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
         ),
         (
-            Column("reason", "Why not", pools_text, fold_at=60, value="rejection.reason",
-                   unknown=""),
+            Column("reason", "Why not", pools_text, fold_at=60,
+                   value=lambda each: each.rejection.reason if each.rejection else ""),
             Column("units_per_s", "Units/s", detail=True, interval=True, value="speed"),
             Column("speed_basis", "Speed basis", detail=True, value="speed.basis"),
             Column("speed_source", "Speed source", detail=True, value="speed.source"),

@@ -27,7 +27,7 @@ from costopt.render.drawing import (
 )
 from costopt.render.html import render_page, require_report_extra, write_page
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
-from costopt.render.table import Row, Table
+from costopt.render.table import Table
 from costopt.views.frontier import FrontierRow, frontier_table
 
 HEIGHT_PX = 340
@@ -226,28 +226,27 @@ def write_what_if_report(
 
 def _answer(scenarios: Table) -> str:
     """How many scenarios end in time, and what the cheapest costs against the most expensive."""
-    known = [row for row in scenarios.rows if isinstance(row.get("usd_mean"), float)]
+    figures = [(scenarios.fields(row).get("usd_mean"), row) for row in scenarios.rows]
+    known = [(usd, row) for usd, row in figures if isinstance(usd, float)]
     if not known:
         return "No scenario can end in time."
-    cheapest = min(known, key=_usd)
-    dearest = max(known, key=_usd)
-    texts = {column.key: column.text(cheapest) for column in scenarios.columns}
+    (least_usd, cheapest), (most_usd, costliest) = (
+        end(known, key=lambda pair: pair[0]) for end in (min, max)
+    )
+    texts, other = (
+        {column.key: column.text(row) for column in scenarios.columns}
+        for row in (cheapest, costliest)
+    )
     which = " within ".join(texts[key] for key in ("policy", "deadline_s") if key in texts)
     answer = f"{len(known)} of {len(scenarios.rows)} scenarios can end in time. "
-    answer += f"Policy {which} costs least: {usd_text(_usd(cheapest))}"
+    answer += f"Policy {which} costs least: {usd_text(least_usd)}"
     if "usd_p95" in texts:
         answer += f" (P95 {texts['usd_p95']})"
     if "on_time" in texts:
         answer += f", in time with a probability of {texts['on_time']}"
-    if _usd(dearest) > _usd(cheapest):
-        answer += f"; {dearest.get('policy')} costs {usd_text(_usd(dearest))}"
+    if most_usd > least_usd:
+        answer += f"; {other['policy']} costs {usd_text(most_usd)}"
     return f"{answer}."
-
-
-def _usd(row: Row) -> float:
-    value = row["usd_mean"]
-    assert isinstance(value, float)
-    return value
 
 
 def _lead(points: Sequence[FrontierRow], policy: str) -> str:

@@ -69,6 +69,10 @@ def test_a_plan_column_is_one_row(
     assert [each for each in pages if ERROR.title not in reported[each]] == []
     if command == "plan":
         assert json.loads(reported["json"])["forecast"][ERROR.key] > 0
+        reasons = {row["code"]: row["reason"] for row in json.loads(reported["json"])["rows"]}
+        assert reasons[None] == ""
+    else:
+        assert "1 of 1 scenarios can end in time. Policy cheapest" in reported["report"]
 
 
 def test_a_backtest_column_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
