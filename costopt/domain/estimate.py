@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -116,3 +117,13 @@ class Series:
         edges = [begin, *inner, end]
         total = sum(self.value(a) * (b - a).total_seconds() for a, b in pairwise(edges))
         return total / (end - begin).total_seconds()
+
+
+def sum_of_known(figures: Iterable[float | None]) -> float | None:
+    """Return the sum; None where any figure is unknown."""
+    total: float = 0
+    for figure in figures:
+        if figure is None:
+            return None
+        total += figure
+    return total

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError, SpecError
+from costopt.domain.estimate import sum_of_known
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.formatting import gco2e_text, kwh_text, percent_text, usd_text
@@ -110,8 +111,8 @@ class PlanDiff:
         """Return the sums over the comparable jobs. A job that does not exist costs nothing."""
         known = [job for job in self.jobs if job.is_comparable]
         return Totals(
-            _sum(figure_of(job.before, figure) for job in known),
-            _sum(figure_of(job.after, figure) for job in known),
+            sum_of_known(figure_of(job.before, figure) for job in known),
+            sum_of_known(figure_of(job.after, figure) for job in known),
         )
 
     @property
@@ -269,11 +270,6 @@ def _without_root(error: CostoptError, tree: FileTree) -> str:
     for root in roots:
         message = message.replace(root, "") if root != "./" else message
     return message
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else sum(each for each in known if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import product
 
 from costopt.domain.account import Account
 from costopt.domain.errors import StaleDataError
-from costopt.domain.estimate import Estimate
+from costopt.domain.estimate import Estimate, sum_of_known
 from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.planning.many_jobs import AccountPlan, plan_account
@@ -44,16 +44,11 @@ def sum_plan(made: AccountPlan) -> AccountTotals:
         jobs=len(made.jobs),
         served=len(served),
         usd=sum(each.usd_mean for each in served),
-        kwh=_sum(each.kwh for each in served),
-        gco2e=_sum(each.gco2e for each in served),
+        kwh=sum_of_known(each.kwh for each in served),
+        gco2e=sum_of_known(each.gco2e for each in served),
         finish_at=max(each.finish_p50_at for each in served),
         on_time=min((each.on_time for each in served), key=lambda likely: likely.low),
     )
-
-
-def _sum(figures: Iterable[float | None]) -> float | None:
-    known = list(figures)
-    return None if None in known else sum(each for each in known if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,8 @@ def cell_html(text: str) -> str:
 
     A browser would break them after any hyphen or slash. What is longer than any name may break.
     """
-    return "<br>".join(_line_html(line) for line in text.split("\n"))
-
-
-def _line_html(line: str) -> str:
-    return "".join(map(_word_html, re.split(r"(\s+)", line)))
+    lines = (re.split(r"(\s+)", line) for line in text.split("\n"))
+    return "<br>".join("".join(map(_word_html, words)) for words in lines)
 
 
 def _word_html(word: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import groupby
-from typing import Any, TextIO
+from typing import TextIO
 
 from costopt.domain.text import displayable_text
 from costopt.render.html import cell_html, page_css
@@ -40,7 +40,8 @@ def to_csv(table: Table) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.names)
     for row in table.rows:
-        writer.writerow(_csv_value(value) for value in table.fields(row).values())
+        plain = map(_value, table.fields(row).values())
+        writer.writerow(json.dumps(v) if isinstance(v, dict | list) else v for v in plain)
     return text.getvalue()
 
 
@@ -105,11 +106,6 @@ def _value(value: object) -> object:
     return str(value)
 
 
-def _csv_value(value: object) -> object:
-    plain = _value(value)
-    return json.dumps(plain) if isinstance(plain, dict | list) else plain
-
-
 def _escaped(cell: str) -> str:
     cell = displayable_text(cell)
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
@@ -121,18 +117,17 @@ def table_html(table: Table) -> str:
         f'<th scope="col" class="{_kind(column)}">{cell_html(column.title)}</th>'
         for column in table.shown_columns
     )
-    body = "\n".join(_row_html(table, row) for row in table.rows)
+    rows = []
+    for row in table.rows:
+        cells = "".join(
+            f'<td class="{_kind(column)}" data-label="{html.escape(column.title)}">'
+            f"{cell_html(column.text(row))}</td>"
+            for column in table.shown_columns
+        )
+        mark = ' class="marked"' if table.is_marked(row) else ""
+        rows.append(f"<tr{mark}>{cells}</tr>")
+    body = "\n".join(rows)
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-
-
-def _row_html(table: Table, row: Any) -> str:
-    cells = "".join(
-        f'<td class="{_kind(column)}" data-label="{html.escape(column.title)}">'
-        f"{cell_html(column.text(row))}</td>"
-        for column in table.shown_columns
-    )
-    mark = ' class="marked"' if table.is_marked(row) else ""
-    return f"<tr{mark}>{cells}</tr>"
 
 
 def _kind(column: Column) -> str:

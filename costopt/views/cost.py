@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from costopt.domain.estimate import sum_of_known
 from costopt.domain.policy import CarbonSignal
 from costopt.formatting import (
     UNKNOWN_TEXT,
@@ -54,17 +55,17 @@ class CostSums:
             len(summaries),
             sum(s.usd_micros for s in summaries),
             sum(s.spot_usd_micros for s in summaries),
-            _sum(s.wh for s in summaries),
-            _sum(s.gco2e for s in summaries) if len(signals) < 2 else None,
-            _sum(s.market_based_gco2e for s in summaries),
-            _sum(s.embodied_gco2e for s in summaries),
+            sum_of_known(s.wh for s in summaries),
+            sum_of_known(s.gco2e for s in summaries) if len(signals) < 2 else None,
+            sum_of_known(s.market_based_gco2e for s in summaries),
+            sum_of_known(s.embodied_gco2e for s in summaries),
             tuple(sorted({s.carbon_basis for s in summaries if s.carbon_basis is not None})),
             tuple(signals),
             len(known),
             sum(s.speed_ratio is not None for s in known),
             sum(s.due_usd_micros or 0 for s in known),
             sum(s.usd_micros for s in known),
-            _sum(s.saved_wh for s in known),
+            sum_of_known(s.saved_wh for s in known),
         )
 
     @property
@@ -87,13 +88,6 @@ class CostSums:
         """Return the savings as a share of what on-demand would have cost."""
         saved = self.saved_usd_micros
         return None if saved is None or not self.due_usd_micros else saved / self.due_usd_micros
-
-
-def _sum(figures: Iterable[float | None]) -> float | None:
-    """Return the sum; None if any figure is unknown."""
-    every = list(figures)
-    known = [figure for figure in every if figure is not None]
-    return sum(known) if len(known) == len(every) else None
 
 
 def _tone(totals: CostSums) -> str:

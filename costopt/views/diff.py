@@ -75,7 +75,11 @@ def diff_table(report: DiffReport) -> Table:
     return Table(
         schema="costopt.diff/1",
         title=_headline(diff),
-        columns=(*_COLUMNS, _problem_column(shown=any(map(_problem, diff.jobs))), *_DETAILS),
+        columns=(
+            *_COLUMNS,
+            Column("problem", "Problem", fold_at=40, detail=not any(map(_problem, diff.jobs))),
+            *_DETAILS,
+        ),
         rows=[_row(job) for job in diff.jobs],
         facts={
             "base": report.base,
@@ -111,10 +115,6 @@ _DETAILS = (
     Column("finish_p95_before", "Finish before", minute_text, detail=True),
     Column("finish_p95_after", "Finish after", minute_text, detail=True),
 )
-
-
-def _problem_column(*, shown: bool) -> Column:
-    return Column("problem", "Problem", fold_at=40, detail=not shown)
 
 
 def _row(job: JobDiff) -> Row:

@@ -260,10 +260,17 @@ def _notes(
     yield from _speeds(listed)
     yield from derived_notes(job)
     if made.rejections:
-        yield _excluded(made.rejections, options)
+        by_code = Counter(rejection.code for rejection in made.rejections).most_common()
+        counts = ", ".join(f"{count} {code}" for code, count in by_code)
+        why = "; --explain says why" if options else ""
+        yield f"{len(made.rejections)} offers excluded ({counts}){why}."
     forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
     if forecast is not None and (made.proposals or not made.allocations):
-        yield _expectation(job, policy, forecast)
+        # the policy need not follow the plan
+        yield (
+            f"Expected of policy {policy.name}, which decides again at every tick: "
+            f"{_outcome(job, forecast)}; {forecast.on_time.source}."
+        )
     if forecast is not None and proposal is not None and made.allocations:
         yield _summary(made, job, proposal, options)
         yield from _old_prices(made)
@@ -296,21 +303,6 @@ def _speeds(listed: Sequence[Candidate]) -> Iterator[str]:
         yield f"Speed (modelled): {'; '.join((assumed, *filter(None, on_gpus)))}."
 
 
-def _excluded(rejections: tuple[Rejection, ...], options: bool) -> str:
-    counts = Counter(rejection.code for rejection in rejections)
-    by_code = ", ".join(f"{count} {code}" for code, count in counts.most_common())
-    why = "; --explain says why" if options else ""
-    return f"{len(rejections)} offers excluded ({by_code}){why}."
-
-
-def _expectation(job: Job, policy: Policy, forecast: Forecast) -> str:
-    """What is expected of the policy, which need not follow the plan."""
-    return (
-        f"Expected of policy {policy.name}, which decides again at every tick: "
-        f"{_outcome(job, forecast)}; {forecast.on_time.source}."
-    )
-
-
 def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
     gap = None if made.gap is None else f"within {percent_text(made.gap)} of the optimum"
     solver = f"{made.solver} {made.solve_s:.2f} s" if options else made.solver
@@ -331,11 +323,14 @@ def _old_prices(made: Plan) -> Iterator[str]:
 
 
 def _outcome(job: Job, forecast: Forecast) -> str:
+    in_budget = ""
+    if forecast.within_budget is not None:
+        in_budget = f", P(in budget) {probability_text(forecast.within_budget)}"
     return (
         f"{usd_text(forecast.usd_mean)} (P95 {usd_text(forecast.usd_p95)}), "
         f"{_energy(forecast)}, done {minute_text(forecast.finish_p50_at)} "
         f"(P95 {minute_text(forecast.finish_p95_at)}), {_deadline(job, forecast)}"
-        f"{_in_budget(forecast)}"
+        f"{in_budget}"
     )
 
 
@@ -347,12 +342,6 @@ def _deadline(job: Job, forecast: Forecast) -> str:
         needed = probability_text(forecast.falls_back)
         return f"{due} kept; on-demand needed with P {'' if needed[0] in '<>' else '= '}{needed}"
     return f"{due}, P(on time) {probability_text(forecast.on_time)}"
-
-
-def _in_budget(forecast: Forecast) -> str:
-    if forecast.within_budget is None:
-        return ""
-    return f", P(in budget) {probability_text(forecast.within_budget)}"
 
 
 def _energy(forecast: Forecast) -> str:

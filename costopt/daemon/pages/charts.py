@@ -12,6 +12,7 @@ from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
+from costopt.domain.estimate import sum_of_known
 from costopt.formatting import pluralize, usd_text, wh_text
 from costopt.ledger.job_query import ENDED
 from costopt.ledger.summary import JobState
@@ -114,7 +115,7 @@ def _bars(
     text: Callable[[float | None], str],
     tick: Callable[[float], str],
 ) -> ResponsiveChart:
-    totals = {tenant: _sum(row) for tenant, row in by_tenant.items()}
+    totals = {tenant: sum_of_known(row) for tenant, row in by_tenant.items()}
     legend = tuple(
         LegendEntry("bar", POOL_COLOURS[i], f"{tenant}: {text(total)}")
         for i, (tenant, total) in enumerate(totals.items())
@@ -122,11 +123,6 @@ def _bars(
     alt = "; ".join(f"{tenant} {text(total)}" for tenant, total in totals.items())
     alt = f"Per day and tenant. In all: {alt}."
     return draw_chart(lambda narrow: _by_day(days, by_tenant, tick, narrow), alt, legend)
-
-
-def _sum(row: Sequence[float | None]) -> float | None:
-    known = [value for value in row if value is not None]
-    return sum(known) if len(known) == len(row) else None
 
 
 def _by_day(days: Days, by_tenant: ByTenant, tick: Callable[[float], str], narrow: bool) -> Drawing:

@@ -10,7 +10,6 @@ from itertools import takewhile
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import PageRequest
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.shared_state import DecisionRow
 from costopt.domain.control import Mode, ProposalState
 from costopt.domain.events import DecisionMade
 from costopt.render.page import FactList, Page, TableBlock
@@ -62,6 +61,10 @@ def decision_page(reader: TenantReader, decision_id: str) -> Page:
     row = reader.decision(decision_id)
     made = row.decision
     others = alternatives_table(made)
+    recorded = reader.events(made.job, row.seq, SCANNED_EVENTS)
+    events = takewhile(
+        lambda event: not isinstance(event, DecisionMade), (each.event for each in recorded)
+    )
     facts = figures(pick(DECISION_COLUMNS, "choice reason rule slack_s at"), made)
     return Page(
         title=decision_id,
@@ -74,22 +77,13 @@ def decision_page(reader: TenantReader, decision_id: str) -> Page:
                 "Dollars that each was expected to cost until the job is done.",
                 "No alternatives were recorded.",
             ),
-            _followed(reader, row),
+            TableBlock(
+                "followed", "Subsequent events", pick(EVENT_COLUMNS, "at event detail"),
+                [each for each in map(describe_event, events) if not each.routine],
+                "Until the next decision.", "Nothing yet.", FOLLOWED_SHOWN,
+            ),
         ),
         over_href=job_path(made.job),
-    )  # fmt: skip
-
-
-def _followed(reader: TenantReader, row: DecisionRow) -> TableBlock:
-    """Return the events up to the next decision: launches, refusals and guard violations."""
-    recorded = reader.events(row.decision.job, row.seq, SCANNED_EVENTS)
-    events = takewhile(
-        lambda event: not isinstance(event, DecisionMade), (each.event for each in recorded)
-    )
-    described = [each for each in map(describe_event, events) if not each.routine]
-    return TableBlock(
-        "followed", "Subsequent events", pick(EVENT_COLUMNS, "at event detail"), described,
-        "Until the next decision.", "Nothing yet.", FOLLOWED_SHOWN,
     )  # fmt: skip
 
 

@@ -127,11 +127,12 @@ class _Pages:
     def _answer(self, make: Making, request: Request, who: Principal) -> Response:
         words = request.query_params.get("q", "")[:MAX_FILTER_LENGTH]
         asked = PageRequest(request.path_params.get("name", ""), words)
+        name = who.name if who.tenant is None else f"{who.name} of tenant {who.tenant}"
         refreshes, reader = _refreshes(request), TenantReader(self._service, who.tenant)
         try:
             page = make(reader, asked)
             frame = build_layout(
-                reader, _path(request), words, _named(who),
+                reader, _path(request), words, name,
                 signed_in=SESSION_COOKIE in request.cookies, refreshes=refreshes,
             )  # fmt: skip
             answer = HTMLResponse(render(page, frame))
@@ -141,12 +142,11 @@ class _Pages:
             log.error("%s", error.message, exc_info=error)
             return _notice(503, error.message, error.hint)
         if REFRESH in request.query_params:
-            _keep_refresh(answer, refreshes, secure=_over_tls(request))
+            answer.set_cookie(
+                REFRESH_COOKIE, "on" if refreshes else OFF, max_age=YEAR_S, httponly=True,
+                samesite="strict", secure=_over_tls(request),
+            )  # fmt: skip
         return answer
-
-
-def _named(who: Principal) -> str:
-    return who.name if who.tenant is None else f"{who.name} of tenant {who.tenant}"
 
 
 def _path(request: Request) -> str:
@@ -158,13 +158,6 @@ def _refreshes(request: Request) -> bool:
     """Return whether the page refreshes: as the query says, otherwise as it last said."""
     said = request.query_params.get(REFRESH) or request.cookies.get(REFRESH_COOKIE)
     return said != OFF
-
-
-def _keep_refresh(answer: Response, refreshes: bool, *, secure: bool) -> None:
-    answer.set_cookie(
-        REFRESH_COOKIE, "on" if refreshes else OFF, max_age=YEAR_S, httponly=True,
-        samesite="strict", secure=secure,
-    )  # fmt: skip
 
 
 def _notice(status: int, message: str, hint: str | None) -> Response:

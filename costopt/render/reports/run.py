@@ -63,6 +63,7 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
     described = describe_events(run.events)
     notable = [row for row in described if not row.routine]
+    ended = {event.task: event for event in run.events if isinstance(event, TaskEnded)}
     late = summary.on_time is False or summary.state is JobState.FAILED
     said = deadline_sentence(summary)
     return render_page(
@@ -82,7 +83,7 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         spend=spend_plot(run),
         energy=energy_plot(run),
         progress=progress_plot(run),
-        tasks=_tasks(run),
+        tasks=tasks_table(summary.job, ended.values(), summary.work_units),
         nodes=Table("", "Nodes", columns_until(run.now), run.intervals[:NODES_SHOWN]),
         nodes_left_out=max(0, len(run.intervals) - NODES_SHOWN),
         notable=_events("What changed the run", notable[:NOTABLE_SHOWN]),
@@ -92,11 +93,6 @@ def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
         events_left_out=max(0, len(run.events) - EVENTS_SHOWN),
         how=(*(("Billed", ledger_drift(charge, run)) for charge in charges), *_how(summary)),
     )
-
-
-def _tasks(run: RunView) -> Table:
-    ended = {event.task: event for event in run.events if isinstance(event, TaskEnded)}
-    return tasks_table(run.summary.job, ended.values(), run.summary.work_units)
 
 
 def _over(summary: JobSummary) -> str:
@@ -127,14 +123,14 @@ def _events(title: str, rows: Sequence[EventText]) -> Table:
     return Table("", title, pick(EVENT_COLUMNS, "at event detail"), rows)
 
 
-def _speed(summary: JobSummary) -> str:
-    """At which speed the baseline is."""
-    ratio = summary.speed_ratio
-    compared = "" if ratio is None else f", {ratio:.3g} times the declared one"
-    return f"{summary.baseline_basis} of the job{compared}"
-
-
 def _how(summary: JobSummary) -> tuple[tuple[str, str], ...]:
+    ratio, guarantee = summary.speed_ratio, summary.guarantee
+    speed = f"{summary.baseline_basis} of the job"
+    if ratio is not None:
+        speed += f", {ratio:.3g} times the declared one"
+    work = "As the trainer reported it. Lost work was done, not saved, and done again."
+    if guarantee:
+        work += f" The result is {guarantee}, against a run that nothing disturbed."
     return (
         (
             "Dollars",
@@ -148,7 +144,7 @@ def _how(summary: JobSummary) -> tuple[tuple[str, str], ...]:
             "The whole job without interruption on the cheapest allowed on-demand pool"
             + (f", {summary.baseline_pool}" if summary.baseline_pool else ", which is unknown")
             + f": {usd_micros_text(summary.baseline_usd_micros)} "
-            f"and {wh_text(summary.baseline_wh)} " + f"{_speed(summary)}. "
+            f"and {wh_text(summary.baseline_wh)} {speed}. "
             "Savings count it for the work done so far.",
         ),
         (
@@ -178,15 +174,5 @@ def _how(summary: JobSummary) -> tuple[tuple[str, str], ...]:
             f"{sci_text(summary.sci_gco2e_per_unit, summary.unit)}: SCI 1.1, (emissions + embodied "
             "carbon) / work done, location-based.",
         ),
-        (
-            "Work",
-            "As the trainer reported it. Lost work was done, not saved, and done again."
-            + _exactness(summary.guarantee),
-        ),
+        ("Work", work),
     )
-
-
-def _exactness(guarantee: str) -> str:
-    if not guarantee:
-        return ""
-    return f" The result is {guarantee}, against a run that nothing disturbed."

@@ -230,7 +230,7 @@ def _answer(scenarios: Table) -> str:
     known = [(usd, row) for usd, row in figures if isinstance(usd, float)]
     if not known:
         return "No scenario can end in time."
-    (least_usd, cheapest), (most_usd, costliest) = (
+    (min_usd, cheapest), (max_usd, costliest) = (
         end(known, key=lambda pair: pair[0]) for end in (min, max)
     )
     texts, other = (
@@ -239,13 +239,13 @@ def _answer(scenarios: Table) -> str:
     )
     which = " within ".join(texts[key] for key in ("policy", "deadline_s") if key in texts)
     answer = f"{len(known)} of {len(scenarios.rows)} scenarios can end in time. "
-    answer += f"Policy {which} costs least: {usd_text(least_usd)}"
+    answer += f"Policy {which} costs least: {usd_text(min_usd)}"
     if "usd_p95" in texts:
         answer += f" (P95 {texts['usd_p95']})"
     if "on_time" in texts:
         answer += f", in time with a probability of {texts['on_time']}"
-    if most_usd > least_usd:
-        answer += f"; {other['policy']} costs {usd_text(most_usd)}"
+    if max_usd > min_usd:
+        answer += f"; {other['policy']} costs {usd_text(max_usd)}"
     return f"{answer}."
 
 
@@ -253,11 +253,11 @@ def _lead(points: Sequence[FrontierRow], policy: str) -> str:
     if not points:
         return f"Policy {policy} has no plan to draw a frontier of."
     cheapest = min(points, key=lambda p: p.usd)
-    sentence = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {_kwh(cheapest)}"
+    sentence = f"The cheapest plan comes to {usd_text(cheapest.usd)} and {kwh_text(cheapest.kwh)}"
     parts = (
         _frugal(cheapest, points),
         _bend(cheapest, points),
-        _sooner(cheapest, _earliest(points)),
+        _earlier(cheapest, min(points, key=lambda p: p.takes_s)),
     )
     return f"{sentence}{''.join(parts)}."
 
@@ -285,20 +285,12 @@ def _bend(cheapest: FrontierRow, points: Sequence[FrontierRow]) -> str:
     return f"; the knee, beyond which a dollar saves less, is at {less} less for {more} more"
 
 
-def _earliest(points: Sequence[FrontierRow]) -> FrontierRow:
-    return min(points, key=lambda p: p.takes_s)
-
-
-def _sooner(cheapest: FrontierRow, earliest: FrontierRow) -> str:
+def _earlier(cheapest: FrontierRow, earliest: FrontierRow) -> str:
     if earliest.takes_s > cheapest.takes_s - 60 or cheapest.usd <= 0:
         return ""
     more = whole_percent_text(earliest.usd / cheapest.usd - 1)
     before, now = seconds_text(cheapest.takes_s), seconds_text(earliest.takes_s)
     return f"; the earliest takes {now} where the cheapest takes {before}, for {more} more dollars"
-
-
-def _kwh(point: FrontierRow) -> str:
-    return kwh_text(point.kwh)
 
 
 Point = tuple[float, float]
