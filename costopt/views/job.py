@@ -113,7 +113,7 @@ JOB_COLUMNS = (
 """Columns of a list of jobs."""
 
 DETAILS = (
-    *pick(JOB_COLUMNS, "state desired_state next_at blocked_by tenant priority"),
+    *pick(JOB_COLUMNS, "desired_state next_at blocked_by tenant priority"),
     Column("schedule", "Occurrence of", value="submission.schedule", unknown=""),
     Column("failure", "Failed because", value="summary.failure"),
     Column(
@@ -126,15 +126,12 @@ DETAILS = (
     Column("policy", "Policy", unknown=UNKNOWN_TEXT, value="summary.policy"),
     Column("strategy", "Strategy", unknown=UNKNOWN_TEXT, value="summary.strategy"),
     Column("deadline_at", "Deadline", second_text, value="summary.deadline_at"),
-    *pick(JOB_COLUMNS, "slack_s done_share usd kwh interruptions"),
+    *pick(JOB_COLUMNS, "slack_s"),
     Column(
         "baseline", "On-demand baseline",
         value=lambda job: f"{usd_micros_text(value_at(job, 'summary.baseline_usd_micros'))} for the"
         f" whole job {value_at(job, 'summary.baseline_basis')}",
     ),
-    Column("health", "Node health", value="summary.health"),
-    Column("replaced_nodes", "Replaced nodes", lambda n: f"{n or ''}",
-           value="summary.replaced_nodes"),
     Column("decision_id", "Last decision", value="decision.decision_id", unknown=""),
     Column("reason", "Because", pools_text, value="decision.reason", unknown=""),
     Column("workdir", "Folder", value="submission.workdir", unknown=""),

@@ -65,20 +65,10 @@ class PageLayout:
     open_proposals: int
 
     @property
-    def refresh_s(self) -> int:
-        """Return the seconds after which the browser reloads the page."""
-        return REFRESH_S
-
-    @property
     def place(self) -> str:
         """Return the menu's entry for the page; a job's or a decision's page belongs to one."""
         places = [path for path, _ in PLACES if path != "/" and self.path.startswith(path)]
         return places[0] if places else "/"
-
-    @property
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """Return path and name of each menu entry."""
-        return PLACES
 
     @property
     def other_refresh(self) -> str:
@@ -149,7 +139,11 @@ def _environment() -> Environment:
         ChoiceLoader([PackageLoader("costopt.daemon.pages"), PackageLoader("costopt.render")])
     )
     environment.globals.update(
-        version=costopt.__version__, style_path=STYLE_PATH, icon_path=ICON_PATH
+        version=costopt.__version__,
+        style_path=STYLE_PATH,
+        icon_path=ICON_PATH,
+        places=PLACES,
+        refresh_s=REFRESH_S,
     )
     environment.filters["instant"] = second_text
     return environment
