@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from costopt.agent import exit_with_parent
+from costopt.domain.array import fill_placeholders
 from costopt.protocol.messages import Gang, Rendezvous
 
 TETHER = str(Path(exit_with_parent.__file__).resolve())
-PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PYTHONS = ("python", "python3")
 
 
@@ -91,14 +90,11 @@ def process_specs(
 def task_spec(
     gang: Gang, parameters: Mapping[str, str], interpreter: Interpreter = HERE
 ) -> ProcessSpec:
-    """Return the process of an array's task: the command with ``{name}`` replaced by parameters.
+    """Return the process of an array's task: the command with its parameters in it.
 
     They are variables of its environment, too.
     """
-    command = tuple(
-        PLACEHOLDER.sub(lambda match: parameters.get(match[1], match[0]), word)
-        for word in gang.command
-    )
+    command = tuple(fill_placeholders(word, parameters) for word in gang.command)
     command = _python_script(command, interpreter.python) or command
     return ProcessSpec(command, (*gang.env, *parameters.items()))
 

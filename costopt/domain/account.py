@@ -15,7 +15,7 @@ from typing import Any
 
 from costopt.domain.commitments import Commitment
 from costopt.domain.contracts import ElectricityContract
-from costopt.domain.declared import Count, LargeCount, Name, Positive, Text, described
+from costopt.domain.declared import Count, Dollars, LargeCount, Name, Positive, Text, described
 from costopt.domain.limits import Resource
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.price_terms import PriceTerms
@@ -28,11 +28,11 @@ class AccountGuards:
     The limits on dollars, in total and per calendar month, stop jobs; the others stop launches.
     """
 
-    max_usd: Positive | None = field(default=None, metadata=described("in all; default: no limit"))
-    max_usd_per_month: Positive | None = field(
+    max_usd: Dollars | None = field(default=None, metadata=described("in all; default: no limit"))
+    max_usd_per_month: Dollars | None = field(
         default=None, metadata=described("in a calendar month (UTC); default: no limit")
     )
-    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_usd_per_hour: Dollars | None = field(default=None, metadata=described("default: no limit"))
     max_nodes: Count | None = field(default=None, metadata=described("at once; default: no limit"))
     max_launches_per_hour: LargeCount | None = field(
         default=None,
@@ -156,7 +156,7 @@ class Quota:
     max_kw: Positive | None = field(
         default=None, metadata=described("at the meter of the site; default: no limit")
     )
-    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_usd_per_hour: Dollars | None = field(default=None, metadata=described("default: no limit"))
     max_committed: float | None = None
     commitment: Commitment | None = None
 
@@ -230,11 +230,9 @@ class Tenant:
         default=1.0,
         metadata=described("claim on what is short, relative to the other tenants'"),
     )
-    max_usd: Positive | None = field(default=None, metadata=described("default: no limit"))
-    max_usd_per_month: Positive | None = field(
-        default=None, metadata=described("default: no limit")
-    )
-    max_usd_per_hour: Positive | None = field(default=None, metadata=described("default: no limit"))
+    max_usd: Dollars | None = field(default=None, metadata=described("default: no limit"))
+    max_usd_per_month: Dollars | None = field(default=None, metadata=described("default: no limit"))
+    max_usd_per_hour: Dollars | None = field(default=None, metadata=described("default: no limit"))
     max_nodes: Count | None = field(default=None, metadata=described("at once; default: no limit"))
     prefixes: tuple[Text, ...] = field(
         default=(),

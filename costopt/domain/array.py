@@ -8,6 +8,7 @@ change at any time.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,6 +18,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from costopt.domain.job import Job
     from costopt.domain.market import InstanceType
+
+
+PLACEHOLDER = re.compile(r"\{\{(?P<itself>\w+)\}\}|(?<!\$)\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
+"""A parameter in a task's command, or with two braces what stands for itself. ``${NAME}`` is the
+shell's."""
+
+
+def placeholder_names(word: str) -> tuple[str, ...]:
+    """Return the parameters that a word of a command names."""
+    return tuple(match["name"] for match in PLACEHOLDER.finditer(word) if match["name"])
+
+
+def fill_placeholders(word: str, parameters: Mapping[str, str]) -> str:
+    """Return the word with each parameter's value for its name."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        return parameters.get(name, match[0]) if name else f"{{{match['itself']}}}"
+
+    return PLACEHOLDER.sub(value, word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class ValueKind(StrEnum):
     """
 
     POSITIVE = "positive"
+    DOLLARS = "dollars"
     NOT_NEGATIVE = "not negative"
     SHARE = "share"
     COUNT = "count"
@@ -48,6 +49,7 @@ class Length:
 
 
 Positive = Annotated[float, ValueKind.POSITIVE]
+Dollars = Annotated[float, ValueKind.DOLLARS]
 NotNegative = Annotated[float, ValueKind.NOT_NEGATIVE]
 Share = Annotated[float, ValueKind.SHARE]
 Count = Annotated[int, ValueKind.COUNT]

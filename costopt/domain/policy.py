@@ -14,6 +14,7 @@ from costopt.domain.account import Quota
 from costopt.domain.declared import (
     Bounds,
     Count,
+    Dollars,
     Duration,
     Length,
     Name,
@@ -114,13 +115,13 @@ class Limits:
     on the nodes.
     """
 
-    max_usd: Positive | None = field(
+    max_usd: Dollars | None = field(
         default=None,
         metadata=limit_row(
             "dollars in all", LimitUnit.USD, LimitScope.JOB, "dollars of one job in total"
         ),
     )
-    max_usd_per_hour: Positive | None = field(
+    max_usd_per_hour: Dollars | None = field(
         default=None,
         metadata=limit_row(
             "dollars per hour",
@@ -130,7 +131,7 @@ class Limits:
             resource=Resource.USD_PER_HOUR,
         ),
     )
-    max_usd_per_month: Positive | None = field(
+    max_usd_per_month: Dollars | None = field(
         default=None,
         metadata=limit_row(
             "dollars per calendar month",

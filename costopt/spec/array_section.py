@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -14,10 +14,10 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from costopt.domain.array import StopRule, TaskArray
+from costopt.domain.array import StopRule, TaskArray, placeholder_names
 from costopt.domain.job import CheckpointSpec, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.throughput import Throughput, ThroughputSample
-from costopt.spec.fields import Count, DurationS, FileModel, Text
+from costopt.spec.fields import Count, DurationS, FileModel, Text, did_you_mean
 from costopt.store.folder import opened_folder, read_plain
 
 MAX_TASKS = 10_000
@@ -127,6 +127,19 @@ def task_array(section: ArraySection, folder: Path) -> TaskArray:
         rows=rows,
         stop=None if stop is None else StopRule(stop.metric, stop.above, stop.below),
     )
+
+
+def placeholder_problems(command: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with names in braces that are none of the parameters: a task would get
+    them as they are."""
+    found = (name for word in command for name in placeholder_names(word))
+    for name in dict.fromkeys(name for name in found if name not in names):
+        near = did_you_mean(name, names)
+        known = f"; the parameters are {', '.join(names)}" if names and not near else ""
+        yield (
+            f"{{{name}}} is not a parameter of the tasks{near}{known}; the number of a task is in "
+            f"COSTOPT_TASK, and {{{{{name}}}}} stands for {{{name}}} itself"
+        )
 
 
 def _max_duration_s(duration: float | Mapping[str, float]) -> float:

@@ -33,6 +33,7 @@ Declared = TypeVar("Declared", bound="DataclassInstance")
 
 FILE_TYPES: dict[ValueKind, Any] = {
     ValueKind.POSITIVE: file_fields.Positive,
+    ValueKind.DOLLARS: file_fields.Amount,
     ValueKind.NOT_NEGATIVE: file_fields.NotNegative,
     ValueKind.SHARE: file_fields.Share,
     ValueKind.COUNT: file_fields.Count,

@@ -96,6 +96,21 @@ def _duration_s(value: object) -> object:
     return value
 
 
+_AMOUNT = re.compile(
+    r"\x24? ?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(\.[0-9]+)?([eE][+-]?[0-9]+)? ?([kKMBGT]?)"
+)
+_AMOUNT_UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+
+def parse_amount(value: object) -> object:
+    """Return the number of a text such as 70B, 150M or $60k; another value as it is."""
+    match = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return value
+    whole, fraction, exponent, unit = match.groups(default="")
+    return float(f"{whole.replace(',', '')}{fraction}{exponent}") * _AMOUNT_UNITS[unit]
+
+
 def _representable(value: float) -> float:
     if value != 0 and not MIN_AMOUNT <= abs(value) <= MAX_SAFE_INTEGER:
         raise PydanticCustomError(
@@ -135,6 +150,23 @@ Positive = Annotated[
         }
     ),
 ]
+Amount = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(parse_amount),
+    AfterValidator(_representable),
+    WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "examples": ["70B", "150M", "$60k", 1e9],
+            "pattern": f"^ *(?:{_AMOUNT.pattern}) *$",
+            "exclusiveMinimum": 0,
+            "minimum": MIN_AMOUNT,
+            "maximum": MAX_SAFE_INTEGER,
+        }
+    ),
+]
+"""A number of any size, also as people write it; dollars among them."""
 NotNegative = Annotated[
     float,
     Field(ge=0),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from costopt.domain.job import WorkUnit
 from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
-    INSTANT_PATTERN,
-    MAX_DURATION_S,
+    Amount,
     Count,
     DurationS,
     FileModel,
@@ -25,107 +22,29 @@ from costopt.spec.fields import (
     Share,
     Text,
     Version,
-    moment,
 )
-from costopt.spec.fields import PATTERN as DURATION_PATTERN
+from costopt.spec.gpu_text import GPUS, move_gpus
+from costopt.spec.job_values import Command, Interval, Moment, Time, Variable
 from costopt.spec.model_section import ModelSection
 from costopt.spec.node_setup import Image, ImageLogin, Secrets
 from costopt.spec.schedule import ScheduleSection
 from costopt.spec.value_section import ValueSection
 
 
-def _words(value: object) -> object:
-    """A command line as its words, split as a shell would, without expansion."""
-    if not isinstance(value, str):
-        return value
-    import shlex
-
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise PydanticCustomError(
-            "command", "cannot be split into words: {reason}", {"reason": str(error).lower()}
-        ) from None
-
-
-def _text(value: object) -> object:
-    """A whole number as text, since ``EPOCHS: 3`` is how people write a variable."""
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number else value
-
-
-def _auto(value: object) -> object:
-    return None if value == "auto" else value
-
-
-def _when(value: object) -> object:
-    """A moment stays text, once it is known to be one; a number of seconds becomes text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = f"{value:f}s"
-    if isinstance(value, str):
-        try:
-            moment(value, datetime.min.replace(tzinfo=UTC))
-        except ValueError as error:
-            raise PydanticCustomError("moment", "{reason}", {"reason": str(error)}) from None
-    return value
-
-
-Command = Annotated[
-    list[Text],
-    Field(min_length=1),
-    BeforeValidator(_words),
-    WithJsonSchema(
-        {
-            "type": ["array", "string"],
-            "items": {"type": "string", "minLength": 1, "maxLength": 1024},
-            "minItems": 1,
-            "pattern": r"\S",
-        }
-    ),
-]
-Variable = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": ["string", "integer"]})]
-Moment = Annotated[
-    Text,
-    BeforeValidator(_when),
-    WithJsonSchema(
-        {
-            "type": ["string", "number"],
-            "examples": ["72h", "2026-05-01T08:00:00Z"],
-            "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}",
-            "maxLength": 1024,
-            "minimum": 0,
-            "maximum": MAX_DURATION_S,
-        }
-    ),
-]
-
-
-def _or_auto(**bound: float) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "type": ["string", "number", "null"],
-            "examples": ["auto", "10m", 600],
-            "pattern": f"^auto$|{DURATION_PATTERN}",
-            "maximum": MAX_DURATION_S,
-            **bound,
-        }
-    )
-
-
-Interval = Annotated[DurationS | None, BeforeValidator(_auto), _or_auto(exclusiveMinimum=0)]
-Time = Annotated[DurationS | None, BeforeValidator(_auto), _or_auto(minimum=0)]
-
-
 class WorkSection(FileModel):
     """How much is to be done."""
 
-    amount: Positive = Field(description="how many units of work the job has")
+    amount: Amount = Field(description="how many units of work the job has")
     unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
 
 
 class ResourcesSection(FileModel):
     """Which machines may run the job."""
 
+    gpu: Annotated[Text, Field(pattern=f"^(?:{GPUS.pattern})$")] | None = Field(
+        default=None,
+        description="one GPU model, and how many GPUs in total: H100, H100:8 or 8xH100",
+    )
     gpu_models: list[Text] = Field(
         default_factory=list, description="GPU models allowed, such as H100; default: all"
     )
@@ -153,6 +72,11 @@ class ResourcesSection(FileModel):
         default=None,
         description="GiB that a unit of work sends between zones; default: a gang is in one zone",
     )
+
+
+Resources = Annotated[
+    ResourcesSection, BeforeValidator(move_gpus, json_schema_input_type=ResourcesSection)
+]
 
 
 class PointSection(FileModel):
@@ -191,7 +115,7 @@ class ThroughputSection(FileModel):
     """How fast the job runs: measured points, or FLOPs per unit and an MFU, or both."""
 
     points: list[PointSection] = Field(default_factory=list, description="measured speeds")
-    flops_per_unit: Positive | None = Field(
+    flops_per_unit: Amount | None = Field(
         default=None, description="floating-point operations of one unit of work"
     )
     mfu: (
@@ -274,15 +198,25 @@ class CheckpointSection(FileModel):
     across_zones: bool = Field(default=False, description="whether snapshots go to other zones")
 
 
+def _place(value: object) -> object:
+    return {"uri": value} if isinstance(value, str) else value
+
+
+Checkpoint = Annotated[
+    CheckpointSection, BeforeValidator(_place, json_schema_input_type=CheckpointSection | Text)
+]
+"""A place alone stands for a section of it."""
+
+
 class BudgetSection(FileModel):
     """What the job may cost at the most."""
 
-    usd: Positive | None = Field(default=None, description="dollars in total; default: no limit")
-    kwh: Positive | None = Field(default=None, description="kWh in total; default: no limit")
-    usd_per_month: Positive | None = Field(
+    usd: Amount | None = Field(default=None, description="dollars in total; default: no limit")
+    kwh: Amount | None = Field(default=None, description="kWh in total; default: no limit")
+    usd_per_month: Amount | None = Field(
         default=None, description="dollars in a calendar month (UTC); default: no limit"
     )
-    usd_per_hour: Positive | None = Field(
+    usd_per_hour: Amount | None = Field(
         default=None, description="dollars per hour of all its nodes; default: no limit"
     )
 
@@ -375,13 +309,13 @@ class JobFile(FileModel):
     phases: list[PhaseSection] = Field(
         default_factory=list, description="in order; default: one phase with all the work"
     )
-    resources: ResourcesSection = Field(
+    resources: Resources = Field(
         default=ResourcesSection(), description="which machines may run it"
     )
     throughput: ThroughputSection | None = Field(
         default=None, description="how fast it runs; required without an array or a model"
     )
-    checkpoint: CheckpointSection | None = Field(
+    checkpoint: Checkpoint | None = Field(
         default=None, description="where and how it saves; required without an array"
     )
     budget: BudgetSection = Field(default=BudgetSection(), description="what it may cost")
@@ -426,14 +360,14 @@ class TrainingJobFile(JobFile):
 
     work: WorkSection = Field(description="how much is to be done")
     throughput: ThroughputSection = Field(description="how fast it runs")
-    checkpoint: CheckpointSection = Field(description="where and how it saves")
+    checkpoint: Checkpoint = Field(description="where and how it saves")
 
 
 class ModelJobFile(JobFile):
     """A job file with a model."""
 
     model: ModelSection = Field(description="the language model")
-    checkpoint: CheckpointSection = Field(description="where and how it saves")
+    checkpoint: Checkpoint = Field(description="where and how it saves")
 
 
 class ArrayJobFile(JobFile):

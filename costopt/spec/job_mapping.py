@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from costopt.domain.cached_data import FETCH_GBPS, CachedData
+from costopt.domain.cached_data import CachedData
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
     USD_PER_HOUR_WAITED,
@@ -21,7 +20,13 @@ from costopt.domain.job import (
     WorkUnit,
 )
 from costopt.domain.model_card import DerivedFigure, GpuMemory, ModelCard
-from costopt.spec.array_section import JobParts, ParametersError, array_parts, task_array
+from costopt.spec.array_section import (
+    JobParts,
+    ParametersError,
+    array_parts,
+    placeholder_problems,
+    task_array,
+)
 from costopt.spec.catalog_names import (
     DUPLICATE,
     UNKNOWN_NAME,
@@ -30,7 +35,9 @@ from costopt.spec.catalog_names import (
     unknown_region,
 )
 from costopt.spec.checkpoint_mapping import CheckpointMapping
+from costopt.spec.derived_figures import cache_figures, gang_figures
 from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
+from costopt.spec.gpu_text import split_gpus
 from costopt.spec.job_file import (
     NOT_OF_ARRAYS,
     ArrayJobFile,
@@ -41,7 +48,6 @@ from costopt.spec.job_file import (
     ThroughputSection,
     TrainingJobFile,
 )
-from costopt.spec.model_section import gang_figures
 from costopt.spec.node_setup import to_secrets
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.throughput_mapping import ThroughputMapping
@@ -107,7 +113,7 @@ class _Mapping:
             elastic=file.elastic,
             max_failures=file.max_failures,
             keep_failed_s=file.keep_failed,
-            derived=(*self.derived, *gang_figures(parts.resources), *_cache_figures(cache)),
+            derived=(*self.derived, *gang_figures(parts.resources), *cache_figures(cache)),
             usd_per_hour_waited=self._usd_per_hour_waited(),
         )
 
@@ -161,6 +167,8 @@ class _Mapping:
         except ParametersError as error:
             self._refuse(("array",), str(error))
             raise SpecFileError(self.problems) from None
+        for message in placeholder_problems(file.run, array.names):
+            self._refuse(("run",), message, UNKNOWN_NAME)
         for section in ("env", "secrets"):
             for name in set(array.names).intersection(getattr(self.file, section)):
                 message = "is a parameter of the tasks, too: give one another name"
@@ -172,7 +180,8 @@ class _Mapping:
     def _refuse_training_fields(self) -> None:
         for name in self.file.model_fields_set.intersection(NOT_OF_ARRAYS):
             self._refuse((name,), "a job with an array has no such field: see array")
-        for name in self.file.resources.model_fields_set.intersection(GANG_SIZES):
+        sizes = self.file.resources.model_fields_set.intersection(GANG_SIZES)
+        for name in sizes | ({"gpu"} if self._gpu_count() else set()):
             self._refuse(("resources", name), "array.parallel says how many tasks run at once")
 
     def _task_times(self, said: float | dict[str, float]) -> dict[str, float]:
@@ -181,7 +190,7 @@ class _Mapping:
             for model in said:
                 self._check_gpu(("array", "duration", model), model)
             return said
-        return dict.fromkeys(self.file.resources.gpu_models or gpu_models(), said)
+        return dict.fromkeys(self._gpu_models() or gpu_models(), said)
 
     def _refuse(self, at: FieldPath, message: str, code: str = VALUE_ERROR) -> None:
         self.problems.append(self.document.problem(at, message, code=code))
@@ -233,8 +242,9 @@ class _Mapping:
             return None
 
     def _resources(self, card: ModelCard | None = None) -> Resources:
-        asked = self.file.resources
-        min_gpus, max_gpus = asked.min_gpus or asked.gpus, asked.max_gpus or asked.gpus
+        asked, models, count = self.file.resources, self._gpu_models(), self._gpu_count()
+        most = asked.gpus or count
+        min_gpus, max_gpus = asked.min_gpus or most, asked.max_gpus or most
         max_nodes = asked.max_nodes or max_gpus or min_gpus or asked.min_nodes
         at: FieldPath = ("resources",)
         if max_nodes < asked.min_nodes:
@@ -248,10 +258,14 @@ class _Mapping:
         if asked.gpus and not (min_gpus or 1) <= asked.gpus <= (max_gpus or asked.gpus):
             message = f"{asked.gpus} is outside the {min_gpus} to {max_gpus} of the gang"
             self._refuse((*at, "gpus"), message)
-        for index, model in enumerate(asked.gpu_models):
-            self._check_gpu((*at, "gpu_models", index), model)
+        for index, model in enumerate(models):
+            named_at = (*at, "gpu") if asked.gpu else (*at, "gpu_models", index)
+            self._check_gpu(named_at, model)
+        for name in ("gpu_models", "gpus") if asked.gpu else ():
+            if name in asked.model_fields_set:
+                self._refuse((*at, name), "gpu says that already: leave one of them out")
         return Resources(
-            gpu_models=tuple(asked.gpu_models),
+            gpu_models=models,
             instance_types=tuple(asked.instance_types),
             min_nodes=asked.min_nodes,
             max_nodes=max_nodes,
@@ -264,6 +278,14 @@ class _Mapping:
             gpus_per_group=asked.gpus_per_group,
             zone_traffic_gib=asked.zone_traffic_gib,
         )
+
+    def _gpu_models(self) -> tuple[str, ...]:
+        asked = self.file.resources
+        return (split_gpus(asked.gpu)[0],) if asked.gpu else tuple(asked.gpu_models)
+
+    def _gpu_count(self) -> int | None:
+        asked = self.file.resources
+        return split_gpus(asked.gpu)[1] if asked.gpu else None
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:
         reason = gpu_model_error(model)
@@ -408,16 +430,6 @@ class _Mapping:
             if "=" in name or "\0" in name:
                 message = "a variable's name holds neither '=' nor a null byte"
                 self.problems.append(self.document.problem(("env", name), message, on_key=True))
-
-
-def _cache_figures(cache: tuple[CachedData, ...]) -> Iterator[DerivedFigure]:
-    """How long a new node takes to fetch each, on a network that is fast enough."""
-    for item in cache:
-        speed = f"{FETCH_GBPS:.3g} Gbit/s, if its network allows it"
-        said = f"{item.size_gib:g} GiB at {f'{item.gbps:g} Gbit/s' if item.gbps else speed}"
-        source = "the image has it" if item.in_image else f"each new node fetches {said}"
-        seconds = Estimate.exact(item.fetch_s(None), Basis.MODELLED, source)
-        yield DerivedFigure(f"cache {item.to}", "s", seconds)
 
 
 def _normal(path: Path) -> str:

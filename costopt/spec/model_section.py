@@ -4,33 +4,41 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Resources
 from costopt.domain.model_card import (
-    USABLE_SHARE,
-    DerivedFigure,
     ModelCard,
     Optimizer,
     Precision,
     TrainingMethod,
 )
-from costopt.spec.fields import Count, FileModel, Positive
+from costopt.spec.fields import Amount, Count, FileModel, parse_amount
 
-Parameters = Annotated[float, Field(ge=1e6, le=1e16)]
+Parameters = Annotated[
+    float,
+    Field(ge=1e6, le=1e16),
+    BeforeValidator(parse_amount),
+    WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "examples": ["70B", 70e9],
+            "minimum": 1e6,
+            "maximum": 1e16,
+        }
+    ),
+]
 SequenceLength = Annotated[int, Field(ge=1, le=100_000_000)]
 
 
 class ModelSection(FileModel):
     """A language model: gives work, FLOPs, memory and checkpoint size where the file does not."""
 
-    params: Parameters = Field(description="its parameters, such as 70e9")
+    params: Parameters = Field(description="its parameters, such as 70B or 70e9")
     method: Annotated[TrainingMethod, Field(strict=False)] = Field(
         description="lora: adapters alone are trained; full: all weights; pretrain: from scratch"
     )
     sequence: SequenceLength = Field(description="tokens of a sequence")
-    tokens: Positive | None = Field(
+    tokens: Amount | None = Field(
         default=None, description="tokens to train on; default: those of work"
     )
     precision: Annotated[Precision, Field(strict=False)] = Field(
@@ -62,25 +70,3 @@ class ModelSection(FileModel):
             hidden=self.hidden,
             rank=self.rank,
         )
-
-
-def gang_figures(resources: Resources) -> tuple[DerivedFigure, ...]:
-    """Return the fewest GPUs that hold the model, for each memory size that the job allows."""
-    from costopt.catalog import load_catalog
-
-    memory = resources.memory
-    if memory is None:
-        return ()
-    sizes = {
-        machine.gpu.memory_gib
-        for machine in load_catalog().instance_types()
-        if resources.name_reason(machine) is None
-    }
-    source = f"memory of the gang / ({100 * USABLE_SHARE:g} % of a GPU's less that of each GPU)"
-    figures = []
-    for size in sorted(sizes):
-        fewest = memory.min_gpus(size)
-        if fewest is not None:
-            estimate = Estimate.exact(fewest, Basis.MODELLED, source)
-            figures.append(DerivedFigure(f"gangs of {size:g} GiB", "GPUs or more", estimate))
-    return tuple(figures)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.domain.array import StopRule, with_remaining_tasks
+from costopt.domain.array import StopRule, fill_placeholders, with_remaining_tasks
 from costopt.domain.job import Job, WorkUnit
 from costopt.domain.market import Pool
 from costopt.spec import SpecFileError, SpecProblem, load_job
 
 NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)
-ARRAY = "name: sweep\ndeadline: 5h\nrun: python go.py {lr}\narray:\n"
+ARRAY = "name: sweep\ndeadline: 5h\nrun: python go.py\narray:\n"
 SMALLEST = "  tasks: 40\n  duration: 10m\n  parallel: 1..16\n"
 ONE, EIGHT = (
     Pool.parse(f"aws/us-east-1/us-east-1a/{name}/spot") for name in ("p3.2xlarge", "p4d.24xlarge")
@@ -145,7 +145,33 @@ def test_fields_of_training_jobs_are_refused(tmp_path: Path, more: str, field: s
 
 
 def test_an_array_needs_a_command(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(ARRAY.replace("run: python go.py {lr}\n", "") + SMALLEST)
+    (tmp_path / "job.yaml").write_text(ARRAY.replace("run: python go.py\n", "") + SMALLEST)
     with pytest.raises(SpecFileError) as caught:
         load_job(tmp_path / "job.yaml", NOW)
     assert [problem.field for problem in caught.value.problems] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("python go.py {lrr}", "{lrr} is not a parameter of the tasks; did you mean 'lr'?"),
+        ("python go.py --x={width}", "{width} is not a parameter of the tasks; the parameters are"),
+    ],
+)
+def test_a_name_in_braces_must_be_a_parameter(command: str, message: str, tmp_path: Path) -> None:
+    array = "  parameters: {lr: [1, 2]}\n  duration: 10m\n  parallel: 2\n"
+    text = f"{ARRAY}{array}".replace("python go.py", command)
+    (tmp_path / "job.yaml").write_text(text)
+    with pytest.raises(SpecFileError) as caught:
+        load_job(tmp_path / "job.yaml", NOW)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.code) == ("run", "unknown_name")
+    assert problem.message.startswith(message)
+
+
+def test_what_is_in_a_task_s_command(tmp_path: Path) -> None:
+    array = "  parameters: {lr: [1, 2]}\n  duration: 10m\n  parallel: 2\n"
+    command = '["{lr} --{lr}= {{lr}} ${HOME} {} {1}"]'
+    (tmp_path / "job.yaml").write_text(f"{ARRAY}{array}".replace("python go.py", command))
+    (word,) = load_job(tmp_path / "job.yaml", NOW).run
+    assert fill_placeholders(word, {"lr": "0.1"}) == "0.1 --0.1= {lr} ${HOME} {} {1}"

@@ -146,7 +146,7 @@ def test_gangs_may_grow_to_the_gpus_asked_for(tmp_path: Path) -> None:
         ("work", "work: {amount: .nan, unit: steps}", (2, 16, "work.amount", "finite_number")),
         ("work", "work: {amount: .inf, unit: steps}", (2, 16, "work.amount", "finite_number")),
         ("work", "work: {amount: 1e99, unit: steps}", (2, 16, "work.amount", "range")),
-        ("work", "work: {amount: '4', unit: steps}", (2, 16, "work.amount", "float_type")),
+        ("work", "work: {amount: 'four', unit: steps}", (2, 16, "work.amount", "float_type")),
         ("work", "work: {amount: true, unit: steps}", (2, 16, "work.amount", "float_type")),
         ("work", "work: {amount: 4, unit: step}", (2, 25, "work.unit", "enum", "'steps'")),
         ("work", "work: {amount: 4}", (2, 7, "work.unit", "missing")),

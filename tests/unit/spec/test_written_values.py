@@ -1,0 +1,80 @@
+"""Values as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from costopt.domain.job import Job
+from costopt.spec import SpecFileError, load_job, load_policy
+from costopt.spec.fields import parse_amount
+
+NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)
+MODEL = "model: {params: 70B, method: lora, sequence: 4096, tokens: 150M}\n"
+JOB = "name: lora\ndeadline: 48h\nrun: python train.py\ncheckpoint: s3://bucket/place\n"
+
+
+def load(folder: Path, text: str) -> Job:
+    (folder / "job.yaml").write_text(text)
+    return load_job(folder / "job.yaml", NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("70B", 70e9), ("150M", 150e6), ("1.5 k", 1500.0), ("2T", 2e12), ("3G", 3e9),
+        ("$60k", 60_000.0), ("$60,000", 60_000.0), ("$ 12.50", 12.5), ("1e9", 1e9), (" 7 ", 7.0),
+    ],
+)  # fmt: skip
+def test_an_amount(text: str, number: float) -> None:
+    assert parse_amount(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize("text", ["70b", "1,00", "k", "-3", "1m", "0x10", "nan", "inf", "1e", "٣"])
+def test_what_is_not_an_amount_stays(text: str) -> None:
+    assert parse_amount(text) == text
+
+
+def test_a_job_by_a_model_card(tmp_path: Path) -> None:
+    job = load(
+        tmp_path, f"{JOB}{MODEL}budget: {{usd: $60k, kwh: 5k}}\nresources: {{gpu: H100:8}}\n"
+    )
+    assert job.work.amount == 150e6
+    assert job.budget.max_usd == 60_000.0
+    assert job.checkpoint.uri == "s3://bucket/place"
+    assert job.resources.gpu_models == ("H100",)
+    assert (job.resources.min_gpus, job.resources.max_gpus) == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [("gpus: 8xH100", 8), ("gpu: 8 x H100", 8), ("gpu: H100", None), ("gpu: 'H100: 16'", 16)],
+)
+def test_gpus_in_one_word(resources: str, gpus: int | None, tmp_path: Path) -> None:
+    named = load(tmp_path, f"{JOB}{MODEL}resources: {{{resources}}}\n").resources
+    assert (named.gpu_models, named.min_gpus, named.max_gpus) == (("H100",), gpus, gpus)
+
+
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ("gpu: H1000:8", "resources.gpu"),
+        ("gpu: H100:8, gpu_models: [A100]", "resources.gpu_models"),
+        ("gpu: H100:8, gpus: 8", "resources.gpus"),
+        ("gpu: 'H100:0'", "resources.gpu"),
+        ("gpus: eight", "resources.gpus"),
+    ],
+)
+def test_what_contradicts_is_refused(resources: str, field: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, f"{JOB}{MODEL}resources: {{{resources}}}\n")
+    assert field in [problem.field for problem in caught.value.problems]
+
+
+def test_dollars_of_a_policy(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("name: mine\nlimits: {max_usd: $60k, max_usd_per_hour: '$1,200'}\n")
+    limits = load_policy(path).limits
+    assert (limits.max_usd, limits.max_usd_per_hour) == (60_000.0, 1_200.0)
