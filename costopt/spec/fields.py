@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -306,14 +306,50 @@ INSTANT_PATTERN = r"^\s*[+-]?[0-9]{4,}-"
 """How a time of its own begins; anything else is counted."""
 
 
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+LOCAL_PATTERN = (
+    r"^\s*([0-9]{4}-[0-9]{2}-[0-9]{2}|(?:[mM]on|[tT]ue|[wW]ed|[tT]hu|[fF]ri|[sS]at|[sS]un)[a-z]{0,6})"
+    r"[ T]+([0-9]{1,2}:[0-9]{2})(?: ([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*))?\s*$"
+)
+"""A day, or the next one of this name, and an hour of a zone of the IANA database."""
+
+
 def moment(text: str, origin: datetime) -> datetime:
-    """An ISO 8601 time with its zone, or a duration from ``origin``. Raises ValueError."""
+    """A time with its zone, a weekday's hour, or a duration from ``origin``. Raises ValueError."""
+    local = re.match(LOCAL_PATTERN, text)
+    if local is not None and local[3] not in ("Z", "z"):
+        return _local_moment(local[1], local[2], local[3], origin)
     if re.match(INSTANT_PATTERN, text):
         return parse_instant(text)
     try:
         return origin + timedelta(seconds=parse_duration_s(text))
     except OverflowError:
         raise ValueError("expected a time before the year 10000") from None
+
+
+def _local_moment(day: str, clock: str, zone_name: str | None, origin: datetime) -> datetime:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    if zone_name is None:
+        raise ValueError("the time zone is missing: add one, such as Europe/Berlin or UTC")
+    try:
+        zone = ZoneInfo(zone_name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"there is no time zone {zone_name!r}; expected one such as Europe/Berlin"
+        ) from None
+    hour, _, minute = clock.partition(":")
+    try:
+        at = time(int(hour), int(minute), tzinfo=zone)
+        if day[0].isdigit():
+            return datetime.combine(date.fromisoformat(day), at).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(_INSTANT_EXPECTED) from None
+    today = origin.astimezone(zone).date()
+    ahead = (WEEKDAYS.index(day[:3].lower()) - today.weekday()) % 7
+    found = datetime.combine(today + timedelta(days=ahead), at)
+    # Today's hour may have passed already: the same day of the next week is meant then.
+    return (found if found > origin else found + timedelta(days=7)).astimezone(UTC)
 
 
 SHORT_WORD_LENGTH = 3

@@ -8,8 +8,18 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from costopt.spec.fields import INSTANT_PATTERN, MAX_DURATION_S, DurationS, Text, moment
+from costopt.spec.fields import (
+    INSTANT_PATTERN,
+    LOCAL_PATTERN,
+    MAX_DURATION_S,
+    DurationS,
+    Text,
+    moment,
+)
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
+
+ANY_ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
+"""To check the form of a moment."""
 
 
 def _words(value: object) -> object:
@@ -42,7 +52,7 @@ def _when(value: object) -> object:
         value = f"{value:f}s"
     if isinstance(value, str):
         try:
-            moment(value, datetime.min.replace(tzinfo=UTC))
+            moment(value, ANY_ORIGIN)
         except ValueError as error:
             raise PydanticCustomError("moment", "{reason}", {"reason": str(error)}) from None
     return value
@@ -68,8 +78,8 @@ Moment = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            "examples": ["72h", "2026-05-01T08:00:00Z"],
-            "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}",
+            "examples": ["72h", "2026-05-01T08:00:00Z", "Mon 9:00 Europe/Berlin"],
+            "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}|{LOCAL_PATTERN}",
             "maxLength": 1024,
             "minimum": 0,
             "maximum": MAX_DURATION_S,

@@ -78,3 +78,41 @@ def test_dollars_of_a_policy(tmp_path: Path) -> None:
     path.write_text("name: mine\nlimits: {max_usd: $60k, max_usd_per_hour: '$1,200'}\n")
     limits = load_policy(path).limits
     assert (limits.max_usd, limits.max_usd_per_hour) == (60_000.0, 1_200.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("Mon 9:00 Europe/Berlin", "2026-05-04T07:00:00Z"),
+        ("Monday 09:00 UTC", "2026-05-04T09:00:00Z"),
+        ("fri 10:30 Europe/Berlin", "2026-05-01T08:30:00Z"),
+        ("Friday 10:00 Europe/Berlin", "2026-05-08T08:00:00Z"),
+        ("Fri 9:00 America/New_York", "2026-05-01T13:00:00Z"),
+        ("2026-12-01 09:00 Europe/Berlin", "2026-12-01T08:00:00Z"),
+        ("2026-07-01 09:00 Europe/Berlin", "2026-07-01T07:00:00Z"),
+        ("2026-12-01T09:00Z", "2026-12-01T09:00:00Z"),
+        ("2026-12-01 09:00+01:00", "2026-12-01T08:00:00Z"),
+    ],
+)
+def test_a_deadline_on_a_day(text: str, at: str, tmp_path: Path) -> None:
+    job = load(tmp_path, JOB.replace("48h", text) + MODEL)
+    assert job.deadline_at == datetime.fromisoformat(at)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Mon 9:00", "the time zone is missing"),
+        ("2026-12-01 09:00", "the time zone is missing"),
+        ("Mon 9:00 Europe/Berlim", "there is no time zone 'Europe/Berlim'"),
+        ("Mon 25:00 UTC", "expected a time"),
+        ("2026-02-30 09:00 UTC", "expected a time"),
+        ("Moo 9:00 UTC", "expected a duration"),
+        ("0001-01-01 00:00 Asia/Tokyo", "expected a time"),
+    ],
+)
+def test_a_day_that_cannot_be(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecFileError) as caught:
+        load(tmp_path, JOB.replace("48h", text) + MODEL)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.message.startswith(message)) == ("deadline", True)
