@@ -165,11 +165,17 @@ class OccurrenceList(ResponseModel):
 
 
 class JobDetail(JobListItem):
-    """A job with its living nodes, its last decision, and its forecast if one was made."""
+    """A job with its living nodes, its last decision, and its forecast if one was made.
+
+    ``finish_at_pace`` is when it is done at its present pace, ``safest_finish_at`` if it went to
+    the safest capacity at once.
+    """
 
     nodes: tuple[View[FleetNode], ...]
     decision: View[DecisionMade] | None
     forecast: View[JobForecast] | None
+    finish_at_pace: datetime | None
+    safest_finish_at: datetime | None
 
 
 class JobDocuments(ResponseModel):
