@@ -193,11 +193,11 @@ def run(
     """
     _check_extra()
     from costopt.cli.simulation import Simulation, resolve_run_target
-    from costopt.daemon.json_log import log_as_json
-    from costopt.daemon.notifications import NotificationConfig
     from costopt.daemon.serve import serve
     from costopt.daemon.settings import DaemonSettings, TaskInterval, TaskIntervals
-    from costopt.daemon.webhooks import Webhooks, read_webhooks
+    from costopt.daemon.watch.json_log import log_as_json
+    from costopt.daemon.watch.notifications import NotificationConfig
+    from costopt.daemon.watch.webhooks import Webhooks, read_webhooks
     from costopt.domain.control import Mode
     from costopt.planning.request import load_account
 
@@ -256,7 +256,7 @@ def restore(state_dir: Path) -> None:
     """
     from datetime import UTC, datetime
 
-    from costopt.daemon.backups import Backups
+    from costopt.daemon.loop.backups import Backups
 
     restored = Backups(state_dir, keep=1).restore(datetime.now(UTC))
     if not restored:

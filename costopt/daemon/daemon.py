@@ -14,22 +14,22 @@ from threading import Lock
 from costopt.controller.payload import with_code_revision
 from costopt.controller.site import LiveSite, provider_quotas
 from costopt.controller.state_dir import LEDGER
-from costopt.daemon.admission import check_account, load_submission
-from costopt.daemon.alert_kinds import AlertKind
-from costopt.daemon.backups import Backups
-from costopt.daemon.control import LeaderLoop
-from costopt.daemon.forecasts import ForecastBoard, LearnedForecasters
-from costopt.daemon.ledger_mark import LedgerMark
-from costopt.daemon.lost_commits import LostCommits
-from costopt.daemon.notifications import AlertMonitor
-from costopt.daemon.orphan_sweeper import OrphanSweeper
-from costopt.daemon.payload_preparer import PayloadPreparer
-from costopt.daemon.price_lists import PriceListRefresher
-from costopt.daemon.reports import ReportProcess
-from costopt.daemon.scheduler import DueTimes, PeriodicTask, TaskScheduler
+from costopt.daemon.intake.admission import check_account, load_submission
+from costopt.daemon.loop.backups import Backups
+from costopt.daemon.loop.control import LeaderLoop
+from costopt.daemon.loop.ledger_mark import LedgerMark
+from costopt.daemon.loop.lost_commits import LostCommits
+from costopt.daemon.loop.orphan_sweeper import OrphanSweeper
+from costopt.daemon.loop.payload_preparer import PayloadPreparer
+from costopt.daemon.loop.scheduler import DueTimes, PeriodicTask, TaskScheduler
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings, TaskInterval
 from costopt.daemon.shared_state import SharedState
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.forecasts import ForecastBoard, LearnedForecasters
+from costopt.daemon.watch.notifications import AlertMonitor
+from costopt.daemon.watch.price_lists import PriceListRefresher
+from costopt.daemon.watch.reports import ReportProcess
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import Mode, Registry
 from costopt.domain.errors import (

@@ -11,8 +11,7 @@ from functools import cached_property
 from itertools import islice
 
 from costopt.controller.node_logs import TaskLog, logged_node
-from costopt.daemon.cost_history import CostHistory
-from costopt.daemon.recurring_jobs import Occurrence, upcoming_occurrences
+from costopt.daemon.loop.recurring_jobs import Occurrence, upcoming_occurrences
 from costopt.daemon.service import DaemonService, unknown_job_error
 from costopt.daemon.shared_state import (
     Alert,
@@ -24,6 +23,7 @@ from costopt.daemon.shared_state import (
     MarketRow,
     MarketView,
 )
+from costopt.daemon.watch.cost_history import CostHistory
 from costopt.domain.account import Tenant
 from costopt.domain.control import DesiredState, Proposal, ProposalState, Submission
 from costopt.domain.errors import SpecError

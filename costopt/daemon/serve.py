@@ -11,15 +11,15 @@ from threading import Event
 
 from costopt.controller.site import ScaledClockPort, SiteConfig
 from costopt.controller.state_dir import CLOUD, LEDGER, daemon_lock, exposure_note, make_state_dir
-from costopt.daemon.backups import Backups
-from costopt.daemon.clock_watch import ClockWatch
 from costopt.daemon.daemon import Daemon
 from costopt.daemon.http.server import bind_listeners, serve_api
-from costopt.daemon.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
+from costopt.daemon.loop.backups import Backups
+from costopt.daemon.loop.clock_watch import ClockWatch
+from costopt.daemon.loop.scheduler import DUE_TIMES, open_due_times
 from costopt.daemon.reader import is_alive
-from costopt.daemon.scheduler import DUE_TIMES, open_due_times
-from costopt.daemon.service_manager import STDERR, ServiceManager
 from costopt.daemon.settings import DaemonSettings
+from costopt.daemon.watch.notifications import NO_NOTIFICATIONS, NotificationConfig, run_notifiers
+from costopt.daemon.watch.service_manager import STDERR, ServiceManager
 from costopt.database.connection import wait_for_server
 from costopt.domain.account import Account
 from costopt.ledger.base import open_ledger

@@ -11,21 +11,21 @@ from collections.abc import Callable
 from threading import Lock
 
 from costopt.controller.node_logs import LogReader
-from costopt.daemon.admission import (
+from costopt.daemon.intake.admission import (
     AdmissionPlanner,
     AdmittedJob,
     admit_job,
     check_account,
 )
-from costopt.daemon.alert_kinds import AlertKind
-from costopt.daemon.cost_history import CostReader
-from costopt.daemon.forecasts import LearnedForecasters
-from costopt.daemon.open_jobs import check_open_jobs
-from costopt.daemon.place_admission import PlaceAdmission
+from costopt.daemon.intake.open_jobs import check_open_jobs
+from costopt.daemon.intake.place_admission import PlaceAdmission
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import (
     SharedState,
 )
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.cost_history import CostReader
+from costopt.daemon.watch.forecasts import LearnedForecasters
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import (
     DesiredState,

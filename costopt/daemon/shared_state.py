@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Event, Lock
 
-from costopt.daemon.alert_kinds import AlertKind
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.account import Quota
 from costopt.domain.control import Halt, Mode, Submission
 from costopt.domain.events import DecisionMade

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costopt.daemon import metrics
+from costopt.daemon.watch import metrics
 
 HEAD = """\
 # Metrics

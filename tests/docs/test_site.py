@@ -14,7 +14,7 @@ import yaml
 
 import costopt
 from benchmarks.results import FILE, insert_figures, pages, read_results, save_figures
-from costopt.daemon.metrics import METRICS
+from costopt.daemon.watch.metrics import METRICS
 from costopt.domain.events import EVENT_TYPES
 from costopt.spec import job_schema, policy_schema
 from docs.generated.api import ENTRY, expand_entries

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.controller.state_dir import LEDGER
-from costopt.daemon.backups import BACKUPS, Backups
+from costopt.daemon.loop.backups import BACKUPS, Backups
 from costopt.database import backup
 from costopt.database.backup import find_corruption
 from costopt.domain.control import Mode, Submission

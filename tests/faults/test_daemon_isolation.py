@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import job_sync
-from costopt.daemon.admission import AdmittedJob, load_submission
-from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.intake.admission import AdmittedJob, load_submission
+from costopt.daemon.loop import job_sync
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched, SignalStale, WorkLost

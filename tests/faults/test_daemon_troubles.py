@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from costopt.controller.state_dir import LEDGER
-from costopt.daemon.backups import Backups
+from costopt.daemon.loop.backups import Backups
 from costopt.daemon.reader import TenantReader
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import InterruptionNoticed, NodeLaunched, TrainingStarted

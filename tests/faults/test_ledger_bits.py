@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.controller.state_dir import LEDGER
-from costopt.daemon.backups import Backups
+from costopt.daemon.loop.backups import Backups
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, JobFinished, ProgressReported, RunStopped
 from costopt.ledger import sql_ledger

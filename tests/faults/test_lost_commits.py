@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from costopt.client.client import DaemonClient, parse_address
-from costopt.daemon.ledger_mark import LedgerMark
-from costopt.daemon.lost_commits import LostCommits
+from costopt.daemon.loop.ledger_mark import LedgerMark
+from costopt.daemon.loop.lost_commits import LostCommits
 from costopt.database.connection import wait_for_server
 from costopt.domain import events as ev
 from costopt.domain.errors import LedgerError

@@ -15,11 +15,11 @@ import pytest
 
 from costopt.controller import payload
 from costopt.controller.payload import MAX_FILES, write_bundle
-from costopt.daemon import payload_preparer
-from costopt.daemon.admission import AdmittedJob
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.payload_preparer import MAX_THREADS_PER_TENANT, PayloadPreparer
-from costopt.daemon.submission_loader import SubmissionLoader
+from costopt.daemon.intake.admission import AdmittedJob
+from costopt.daemon.intake.submission_loader import SubmissionLoader
+from costopt.daemon.loop import payload_preparer
+from costopt.daemon.loop.payload_preparer import MAX_THREADS_PER_TENANT, PayloadPreparer
 from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job

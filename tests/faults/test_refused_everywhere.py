@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from costopt.cli.validate import _read
-from costopt.daemon import job_sync
-from costopt.daemon.admission import load_submission
+from costopt.daemon.intake.admission import load_submission
+from costopt.daemon.loop import job_sync
 from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError
 from costopt.domain.events import JobFinished, NodeEnded, NodeLaunched, RunStopped, WorkLost

@@ -19,13 +19,13 @@ import costopt_sim
 import costopt_slurm.gang_tags
 from costopt.checkpoint.replicas.snapshot import Tier
 from costopt.cli.errors import BROKEN_PIPE, INTERRUPTED
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import api_document
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.loop.scheduler import PeriodicTask
 from costopt.daemon.pages.routes import page_routes
-from costopt.daemon.scheduler import PeriodicTask
 from costopt.daemon.shared_state import Alert
-from costopt.daemon.webhooks import Webhook, WebhookFormat, Webhooks
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.webhooks import Webhook, WebhookFormat, Webhooks
 from costopt.domain import errors
 from costopt.domain.control import ActionKind, DesiredState, Mode, ProposalState, Scope
 from costopt.domain.errors import CostoptError, ProviderError

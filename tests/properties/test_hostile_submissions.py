@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import Submission
 from costopt.domain.errors import CostoptError, SpecError
 from costopt.domain.events import JobFinished

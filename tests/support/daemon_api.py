@@ -11,7 +11,6 @@ from pathlib import Path
 
 from costopt.client.client import DaemonClient, parse_address
 from costopt.controller.node_logs import TaskLog
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import ApiContext
 from costopt.daemon.http.routes import ApiRoute
@@ -19,6 +18,7 @@ from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import FleetNode, SharedState, TickSnapshot
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.control import ActionKind, AuditEntry, Proposal, Scope
 from costopt.domain.errors import SpecError

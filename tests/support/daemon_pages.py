@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import SESSION_COOKIE, ApiContext
 from costopt.daemon.http.server import ApiServer, bind_tcp, bind_unix
@@ -16,6 +15,7 @@ from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import BudgetUse, FleetNode, SharedState, TickSnapshot
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.account import Account, AccountGuards, Tenant
 from costopt.domain.control import (
     ActionKind,

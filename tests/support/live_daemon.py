@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costopt.daemon.admission import admit_job
+from costopt.daemon.intake.admission import admit_job
 from costopt.domain import events as ev
 from costopt.domain.control import DesiredState
 from costopt.ledger.base import open_ledger

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from costopt.client.review_comments import CommentError, GitHubThread
-from costopt.daemon.webhooks import post
+from costopt.daemon.watch.webhooks import post
 from costopt.domain.errors import DownloadError
 from costopt.download import Downloader, DownloadLimits
 from costopt.web_connection import connect_to

@@ -29,7 +29,7 @@ from costopt.daemon.http.problems import problem_of
 from costopt.daemon.http.request_limits import RequestLimits
 from costopt.daemon.http.routes import ApiRoute, problem_response, rights
 from costopt.daemon.http.schemas import ProblemDetails
-from costopt.daemon.metrics import CONTENT_TYPE, Deliveries, HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.metrics import CONTENT_TYPE, Deliveries, HttpMetrics, MetricsEndpoint
 from costopt.domain.control import Scope
 from costopt.domain.errors import CostoptError
 

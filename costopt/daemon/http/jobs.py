@@ -7,12 +7,6 @@ from itertools import islice
 from typing import Any
 
 from costopt.controller.node_logs import TaskLog
-from costopt.daemon.admission import (
-    AdmissionResult,
-    AdmittedJob,
-    check_account,
-    check_local_paths,
-)
 from costopt.daemon.http.problems import HttpProblemError, spec_errors_as
 from costopt.daemon.http.requests import (
     After,
@@ -46,7 +40,13 @@ from costopt.daemon.http.schemas import (
     SubmitResponse,
     model_of,
 )
-from costopt.daemon.impact import ImpactResult
+from costopt.daemon.intake.admission import (
+    AdmissionResult,
+    AdmittedJob,
+    check_account,
+    check_local_paths,
+)
+from costopt.daemon.intake.impact import ImpactResult
 from costopt.daemon.lists import job_facts, page_of
 from costopt.daemon.node_commands import CommandState, PostedCommand, post_command, read_command
 from costopt.daemon.shared_state import DecisionRow, JobStatus

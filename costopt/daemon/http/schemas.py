@@ -22,8 +22,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from costopt.daemon.admission import AdmissionResult
-from costopt.daemon.recurring_jobs import Occurrence
+from costopt.daemon.intake.admission import AdmissionResult
+from costopt.daemon.loop.recurring_jobs import Occurrence
 from costopt.daemon.shared_state import Alert, DecisionRow, FleetNode, JobForecast
 from costopt.domain.control import AuditEntry, DesiredState, Halt, Mode, Proposal, Scope, Token
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event

@@ -35,10 +35,10 @@ from costopt.controller.state_dir import SOCKET
 from costopt.daemon.http.app import build_app
 from costopt.daemon.http.auth import LOCAL, ApiContext
 from costopt.daemon.http.problems import HttpProblemError
-from costopt.daemon.metrics import Deliveries
 from costopt.daemon.pages.routes import page_routes
 from costopt.daemon.service import DaemonService
 from costopt.daemon.settings import DaemonSettings
+from costopt.daemon.watch.metrics import Deliveries
 from costopt.domain.control import TokenStore
 from costopt.domain.errors import LedgerError, SpecError, StoreError
 from costopt.engine.loop import WallClock

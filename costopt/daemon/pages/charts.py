@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from costopt.daemon.cost_history import CostHistory, DayCost, Span
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import ChartCache
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobStatus
+from costopt.daemon.watch.cost_history import CostHistory, DayCost, Span
 from costopt.domain.estimate import sum_of_known
 from costopt.formatting import pluralize, usd_text, wh_text
 from costopt.ledger.job_query import ENDED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costopt.daemon.admission import load_submission
+from costopt.daemon.intake.admission import load_submission
 from costopt.daemon.lists import is_over
 from costopt.daemon.pages.layout import PageRequest
 from costopt.daemon.reader import TenantReader

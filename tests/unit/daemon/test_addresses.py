@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from costopt.client.client import ApiError, DaemonClient, parse_address
-from costopt.daemon.admission import admit_job, check_account
+from costopt.daemon.intake.admission import admit_job, check_account
 from costopt.domain.account import Account, Tenant
 from costopt.domain.control import Scope, Submission
 from costopt.spec.yaml_document import SpecFileError

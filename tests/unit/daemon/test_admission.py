@@ -8,8 +8,8 @@ from threading import Event, Thread
 
 import pytest
 
-from costopt.daemon import admission
-from costopt.daemon.admission import AdmissionResult
+from costopt.daemon.intake import admission
+from costopt.daemon.intake.admission import AdmissionResult
 from costopt.domain.account import Account, AccountGuards, Quota
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.plan import Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
 from costopt.domain.account import Account, AccountGuards
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document
 from tests.support.market_fixtures import T0

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from costopt.client.client import DaemonClient, parse_address
-from costopt.daemon import scheduler
-from costopt.daemon.clock_watch import ClockWatch
-from costopt.daemon.scheduler import MonotonicTrigger, PeriodicTask, TaskScheduler
+from costopt.daemon.loop import scheduler
+from costopt.daemon.loop.clock_watch import ClockWatch
+from costopt.daemon.loop.scheduler import MonotonicTrigger, PeriodicTask, TaskScheduler
 from costopt.daemon.settings import TaskInterval
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.errors import CostoptError

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import cost_history
-from costopt.daemon.cost_history import CostReader, JobCosts, costs_of
 from costopt.daemon.shared_state import JobStatus
+from costopt.daemon.watch import cost_history
+from costopt.daemon.watch.cost_history import CostReader, JobCosts, costs_of
 from costopt.domain.control import Submission
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import Event, NodeLaunched

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from costopt.cli.run import _news_lines
-from costopt.daemon.notifications import EventLogWriter
+from costopt.daemon.watch.notifications import EventLogWriter
 from costopt.domain.events import RunStopped, SignalStale, TrainingStarted
 from costopt.ledger.base import MemoryLedger
 from tests.support.market_fixtures import T0

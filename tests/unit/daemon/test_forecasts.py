@@ -10,12 +10,17 @@ from threading import Event, Lock, Thread
 
 import pytest
 
-from costopt.daemon import forecasts
-from costopt.daemon.forecasts import MAX_AGE, PROCESSOR_SHARE, ForecastBoard, LearnedForecasters
 from costopt.daemon.pages.jobs import job_page
 from costopt.daemon.pages.layout import JobCharts
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.shared_state import JobForecast
+from costopt.daemon.watch import forecasts
+from costopt.daemon.watch.forecasts import (
+    MAX_AGE,
+    PROCESSOR_SHARE,
+    ForecastBoard,
+    LearnedForecasters,
+)
 from costopt.domain.account import Account
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.view import View

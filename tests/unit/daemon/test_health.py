@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.daemon.reader import TenantReader
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import DesiredState, Mode
 from costopt.domain.events import HealthChanged, JobFinished
 from costopt.domain.job import Job, Progress

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.impact import ImpactResult
+from costopt.daemon.intake.impact import ImpactResult
 from costopt.domain.account import Account, Quota, Tenant
 from costopt.domain.errors import InfeasibleError, SpecError
 from tests.support.daemon_fixtures import POLICY, DaemonScene, document

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.loop.scheduler import TaskScheduler
 from costopt.daemon.reader import TenantReader
-from costopt.daemon.scheduler import TaskScheduler
 from costopt.daemon.settings import TaskInterval
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.account import Account, AccountGuards
 from costopt.domain.control import DesiredState, Mode
 from costopt.domain.errors import SpecError

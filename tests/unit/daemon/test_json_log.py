@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from costopt.client.client import ApiError
-from costopt.daemon import notifications
-from costopt.daemon.json_log import log_as_json
-from costopt.daemon.notifications import EventLogWriter
+from costopt.daemon.watch import notifications
+from costopt.daemon.watch.json_log import log_as_json
+from costopt.daemon.watch.notifications import EventLogWriter
 from costopt.domain.control import Scope
 from costopt.domain.events import DecisionMade, GuardTripped
 from tests.support.daemon_api import served

@@ -14,14 +14,14 @@ from threading import Event
 
 import pytest
 
-from costopt.daemon import notifications as telling_module
 from costopt.daemon.http import server
 from costopt.daemon.http.server import IdleTimeoutProtocol, bind_listeners, bind_tcp, bind_unix
-from costopt.daemon.notifications import NotificationConfig, run_notifiers
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import Health
-from costopt.daemon.webhooks import Webhook, Webhooks
+from costopt.daemon.watch import notifications as telling_module
+from costopt.daemon.watch.notifications import NotificationConfig, run_notifiers
+from costopt.daemon.watch.webhooks import Webhook, Webhooks
 from costopt.domain.control import Mode
 from costopt.domain.errors import LedgerError, SpecError
 from tests.support.daemon_api import served

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from costopt.catalog import load_catalog
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
 from costopt.domain.account import UNLIMITED, Account, CarbonSource, CarbonSourceName
 from costopt.domain.contracts import ElectricityContract
 from costopt.domain.events import CarbonIntensityRecorded, NodeLaunched, SignalStale

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint, _Collector
-from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.daemon.shared_state import TickSnapshot
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint, _Collector
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.job import Job
 from costopt.domain.runtime import NodeReport
 from costopt.ledger.job_account import JobAccount

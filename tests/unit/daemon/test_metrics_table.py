@@ -11,8 +11,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from costopt.daemon import metrics
-from costopt.daemon.metrics import (
+from costopt.daemon.watch import metrics
+from costopt.daemon.watch.metrics import (
     METRICS,
     HttpMetrics,
     MetricKind,
@@ -20,7 +20,7 @@ from costopt.daemon.metrics import (
     MetricSpec,
     _of_jobs,
 )
-from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from docs.generated.metrics import metrics_page
 from tests.support.daemon_api import served
 

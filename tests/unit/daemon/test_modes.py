@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.mode_gate import ModeGate
+from costopt.daemon.loop.mode_gate import ModeGate
 from costopt.domain.control import ActionKind, Mode, ProposalState
 from costopt.domain.events import (
     ActionProposed,

@@ -10,9 +10,9 @@ import pytest
 
 from costopt.controller.site import LiveSite
 from costopt.daemon.daemon import Daemon
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
-from costopt.daemon.price_lists import PriceListRefresher
 from costopt.daemon.settings import TaskInterval, TaskIntervals
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.price_lists import PriceListRefresher
 from costopt.domain.control import Mode
 from costopt.domain.errors import PriceListError
 from costopt.prices import UpdateSettings, update_prices

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import reports
-from costopt.daemon.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
+from costopt.daemon.watch import reports
+from costopt.daemon.watch.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
 from costopt.domain.errors import CostoptError, StoreError
 from costopt.render.reports.run import write_run_report
 from tests.support.daemon_fixtures import DaemonScene

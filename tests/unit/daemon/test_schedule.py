@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 import costopt
-from costopt.daemon.scheduler import DUE_TIMES, PeriodicTask, TaskScheduler, open_due_times
+from costopt.daemon.loop.scheduler import DUE_TIMES, PeriodicTask, TaskScheduler, open_due_times
 from costopt.daemon.settings import TaskInterval
 from costopt.daemon.shared_state import SharedState
 from costopt.domain.errors import LedgerError

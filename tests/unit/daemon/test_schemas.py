@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.requests import ModeRequest, PriorityRequest, SubmitRequest, TokenRequest
 from costopt.daemon.http.schemas import model_of, to_json
 from costopt.daemon.shared_state import Alert, FleetNode
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.control import Halt
 from costopt.domain.events import EVENT_TYPES, DecisionMade, Event
 from costopt.domain.fleet import NodeState

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from costopt.daemon.reader import is_alive
-from costopt.daemon.service_manager import ServiceManager
+from costopt.daemon.watch.service_manager import ServiceManager
 from costopt.market.history_file import write_history
 from tests.support.daemon_fixtures import DaemonScene
 from tests.support.live_run import CALM, PATIENCE_S, UNINTERRUPTIBLE, history
@@ -21,7 +21,7 @@ from tests.support.node_folder import variables
 
 HANGS = """
 import os, time
-from costopt.daemon.service_manager import ServiceManager
+from costopt.daemon.watch.service_manager import ServiceManager
 
 manager = ServiceManager(os.environ)
 for _ in range(20):

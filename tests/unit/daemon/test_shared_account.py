@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.admission import AdmittedJob, load_submission
 from costopt.daemon.http.schemas import to_json
+from costopt.daemon.intake.admission import AdmittedJob, load_submission
 from costopt.daemon.reader import TenantReader
 from costopt.domain.account import Account, AccountGuards, Quota, Tenant
 from costopt.domain.control import Submission
@@ -160,7 +160,7 @@ def test_a_job_that_cannot_be_read_any_more_still_counts(
             raise SpecError("a file of another version")
         return load_submission(submission)
 
-    monkeypatch.setattr("costopt.daemon.job_sync.load_submission", without_one)
+    monkeypatch.setattr("costopt.daemon.loop.job_sync.load_submission", without_one)
     hold_to(scene, **{guard: 0.99 * usd})
     scene.submit("two", tenant=OURS)
     scene.go(20)

@@ -9,7 +9,7 @@ import pytest
 
 from costopt.controller.account_site import AccountSiteConfig, PayloadsByJob
 from costopt.controller.node_logs import PIECE_BYTES, FolderLogs
-from costopt.daemon.payload_preparer import PayloadPreparer
+from costopt.daemon.loop.payload_preparer import PayloadPreparer
 from costopt.domain.account import Account
 from costopt.domain.errors import SpecError, StoreError
 from costopt.domain.job import Job

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.app import api_operations
 from costopt.daemon.pages.layout import PLACES
 from costopt.daemon.shared_state import BudgetUse, FleetNode, TickSnapshot
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.account import Account, Tenant
 from costopt.domain.control import ActionKind, Proposal, Scope, Submission
 from costopt.domain.events import DecisionMade, GuardTripped, NodeLaunched

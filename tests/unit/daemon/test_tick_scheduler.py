@@ -12,8 +12,8 @@ from weakref import ref
 
 import pytest
 
-from costopt.daemon.strategy_pool import StrategyGroup, StrategyPool
-from costopt.daemon.tick_budget import PACE, TickScheduler
+from costopt.daemon.loop.strategy_pool import StrategyGroup, StrategyPool
+from costopt.daemon.loop.tick_budget import PACE, TickScheduler
 from costopt.domain.control import Submission
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.job import Progress

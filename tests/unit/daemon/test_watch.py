@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from costopt.daemon.alert_kinds import AlertKind
-from costopt.daemon.notifications import STORM_COUNT, AlertMonitor
 from costopt.daemon.shared_state import SharedState, TickSnapshot
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.notifications import STORM_COUNT, AlertMonitor
 from costopt.ledger.job_account import JobAccount
 from costopt.ledger.summary import JobState
 from tests.support.market_fixtures import T0

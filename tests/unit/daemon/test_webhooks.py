@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
-from costopt.daemon import webhooks
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.shared_state import Alert
-from costopt.daemon.webhooks import (
+from costopt.daemon.watch import webhooks
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.webhooks import (
     DELIVERY_TTL_S,
     MAX_BACKOFF_S,
     SIGNATURE,

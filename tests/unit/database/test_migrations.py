@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from costopt.daemon import scheduler
+from costopt.daemon.loop import scheduler
 from costopt.database.migrations import Migrations, Transaction, Values
 from costopt.domain.errors import LedgerError
 from costopt.ledger.base import open_ledger

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from costopt.controller.state_dir import LEDGER, exposure_note, make_state_dir
-from costopt.daemon.backups import Backups
+from costopt.daemon.loop.backups import Backups
 from costopt.domain.errors import LedgerError, StoreError
 from costopt.ledger.sql_ledger import open_sqlite_ledger
 from costopt.registry.registry import REGISTRY, open_registry

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from costopt.daemon import metrics
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
-from costopt.daemon.metrics_snapshot import collect_metrics
+from costopt.daemon.watch import metrics
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from tests.support.daemon_api import Served, served
 from tests.support.live_run import PATIENCE_S
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from costopt.daemon.metrics import HttpMetrics, MetricsEndpoint
 from costopt.daemon.shared_state import TickSnapshot
+from costopt.daemon.watch.metrics import HttpMetrics, MetricsEndpoint
 from costopt.domain.events import (
     CarbonIntensityRecorded,
     GuardTripped,

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from costopt.backtesting.trial import BacktestConfig, Trial, TrialKeys, Window
 from costopt.cli.main import cli
-from costopt.daemon.strategy_pool import StrategyPool
+from costopt.daemon.loop.strategy_pool import StrategyPool
 from costopt.domain.control import Submission
 from costopt.domain.errors import SpecError
 from costopt.domain.policy import Limits, Policy, StrategySpec

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, zip_longest
 
-from costopt.daemon.strategy_pool import StrategyGroup
+from costopt.daemon.loop.strategy_pool import StrategyGroup
 from costopt.domain.market import Pool
 from costopt.domain.view import Decision, JobView, View
 from costopt.engine.cohort import StrategyRequest

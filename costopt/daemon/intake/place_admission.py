@@ -10,9 +10,9 @@ from costopt.controller.checkpoint_places import (
     check_stored_identity,
     is_folder_place,
 )
-from costopt.daemon.admission import load_submission
+from costopt.daemon.intake.admission import load_submission
+from costopt.daemon.intake.submission_loader import SubmissionLoader
 from costopt.daemon.shared_state import SharedState
-from costopt.daemon.submission_loader import SubmissionLoader
 from costopt.domain.control import DesiredState, Registry
 from costopt.domain.job import Job
 from costopt.ledger.summary import JobState

@@ -3,7 +3,7 @@ that was behind, and writes it again as far as this daemon wrote it."""
 
 from __future__ import annotations
 
-from costopt.daemon.ledger_mark import LedgerMark
+from costopt.daemon.loop.ledger_mark import LedgerMark
 from costopt.domain.control import Registry
 from costopt.ledger.base import DurableLedger
 

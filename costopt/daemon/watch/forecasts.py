@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
 
+from costopt.daemon.loop.strategy_pool import StrategyPool
 from costopt.daemon.shared_state import JobForecast, SharedState, TickSnapshot
-from costopt.daemon.strategy_pool import StrategyPool
 from costopt.domain.errors import CostoptError
 from costopt.domain.history import MarketHistory
 from costopt.domain.plan import Forecast

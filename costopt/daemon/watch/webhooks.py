@@ -36,9 +36,9 @@ from threading import Lock, Timer
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.schemas import to_json
 from costopt.daemon.shared_state import Alert
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.errors import SpecError
 from costopt.spec.yaml_document import read_document
 from costopt.web_connection import connect_to, cut

@@ -9,14 +9,14 @@ from datetime import datetime
 from costopt.controller.controller import Controller, ControllerSettings
 from costopt.controller.late_carbon import LateCarbon
 from costopt.controller.site import LiveSite
-from costopt.daemon.budget_use import budget_uses
-from costopt.daemon.job_sync import JobSync
-from costopt.daemon.mode_gate import ModeGate
-from costopt.daemon.payload_preparer import PayloadPreparer
+from costopt.daemon.loop.job_sync import JobSync
+from costopt.daemon.loop.mode_gate import ModeGate
+from costopt.daemon.loop.payload_preparer import PayloadPreparer
+from costopt.daemon.loop.strategy_pool import StrategyPool
+from costopt.daemon.loop.tick_budget import TickScheduler
 from costopt.daemon.settings import DaemonSettings
 from costopt.daemon.shared_state import FleetNode, JobForecast, TickSnapshot
-from costopt.daemon.strategy_pool import StrategyPool
-from costopt.daemon.tick_budget import TickScheduler
+from costopt.daemon.watch.budget_use import budget_uses
 from costopt.domain.account import Account
 from costopt.domain.control import Registry
 from costopt.domain.events import ClockJumped

@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 from costopt.controller.payload import with_policy_name
 from costopt.controller.site import LiveSite
-from costopt.daemon.admission import load_submission
-from costopt.daemon.held_jobs import held_job, held_terms
-from costopt.daemon.mode_gate import DAEMON
-from costopt.daemon.payload_preparer import PayloadPreparer
-from costopt.daemon.recurring_jobs import RecurringJobs
-from costopt.daemon.strategy_pool import StrategyPool
-from costopt.daemon.submission_loader import SubmissionLoader
+from costopt.daemon.intake.admission import load_submission
+from costopt.daemon.intake.submission_loader import SubmissionLoader
+from costopt.daemon.loop.held_jobs import held_job, held_terms
+from costopt.daemon.loop.mode_gate import DAEMON
+from costopt.daemon.loop.payload_preparer import PayloadPreparer
+from costopt.daemon.loop.recurring_jobs import RecurringJobs
+from costopt.daemon.loop.strategy_pool import StrategyPool
 from costopt.domain.control import DesiredState, Halt, Mode, Registry, Submission
 from costopt.domain.errors import CostoptError, LedgerError, SpecError, failure_message
 from costopt.domain.events import (
@@ -33,7 +33,7 @@ from costopt.ledger.summary import JobState, JobSummary
 BILL_TIMEOUT = timedelta(days=1)
 RESUMED = "run"
 
-log = logging.getLogger("costopt.daemon.job_sync")
+log = logging.getLogger("costopt.daemon.loop.job_sync")
 
 
 class JobSync:

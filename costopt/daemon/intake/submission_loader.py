@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Thread
 
-from costopt.daemon.admission import AdmittedJob
+from costopt.daemon.intake.admission import AdmittedJob
 from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
 

@@ -22,10 +22,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from costopt.daemon.metrics_snapshot import collect_metrics
 from costopt.daemon.reader import TenantReader
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, Health, JobMetrics, MetricsSnapshot
+from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import Mode
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

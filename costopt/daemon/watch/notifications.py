@@ -18,11 +18,11 @@ from functools import partial
 from itertools import islice
 from threading import Thread
 
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.http.schemas import to_json
 from costopt.daemon.service import DaemonService
 from costopt.daemon.shared_state import BudgetUse, SharedState, TickSnapshot
-from costopt.daemon.webhooks import Webhooks
+from costopt.daemon.watch.alert_kinds import AlertKind
+from costopt.daemon.watch.webhooks import Webhooks
 from costopt.domain import events as ev
 from costopt.domain.errors import CostoptError
 from costopt.domain.ports import EventIndex
@@ -34,7 +34,7 @@ EVENTS_EVERY_S = 1.0
 WEBHOOKS_EVERY_S = 5.0
 STOP_TIMEOUT_S = 2.0
 
-log = logging.getLogger("costopt.daemon.notifications")
+log = logging.getLogger("costopt.daemon.watch.notifications")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from costopt.catalog import load_catalog
 from costopt.controller.account_site import CHECKPOINTS
-from costopt.daemon.forecasts import LearnedForecasters
-from costopt.daemon.impact import ImpactResult, plan_impact
+from costopt.daemon.intake.impact import ImpactResult, plan_impact
 from costopt.daemon.shared_state import SharedState
+from costopt.daemon.watch.forecasts import LearnedForecasters
 from costopt.domain.account import Account
 from costopt.domain.control import Submission
 from costopt.domain.errors import CostoptError, InfeasibleError, SpecError, StoreError

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from costopt.controller.orphans import orphan_reason
-from costopt.daemon.alert_kinds import AlertKind
 from costopt.daemon.shared_state import SharedState
+from costopt.daemon.watch.alert_kinds import AlertKind
 from costopt.domain.errors import ProviderError
 from costopt.domain.fleet import Node
 from costopt.domain.ports import Ledger

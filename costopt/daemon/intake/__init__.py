@@ -1,0 +1,1 @@
+"""Whether a submitted job is accepted."""

@@ -1,0 +1,1 @@
+"""What a leading daemon does at each tick, and beside it."""
