@@ -33,7 +33,7 @@ from costopt.ledger.summary import JobState, JobSummary
 BILL_TIMEOUT = timedelta(days=1)
 RESUMED = "run"
 
-log = logging.getLogger("costopt.daemon.loop.job_sync")
+log = logging.getLogger("costopt.daemon.job_sync")
 
 
 class JobSync:

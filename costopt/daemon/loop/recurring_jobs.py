@@ -22,7 +22,7 @@ from costopt.spec.schedule import (
     parse_schedule,
 )
 
-log = logging.getLogger("costopt.daemon.loop.recurring_jobs")
+log = logging.getLogger("costopt.daemon.recurring_jobs")
 
 RESTART = timedelta(minutes=10)
 """An occurrence that fell into so short a pause of the daemon was not missed."""

@@ -34,7 +34,7 @@ EVENTS_EVERY_S = 1.0
 WEBHOOKS_EVERY_S = 5.0
 STOP_TIMEOUT_S = 2.0
 
-log = logging.getLogger("costopt.daemon.watch.notifications")
+log = logging.getLogger("costopt.daemon.notifications")
 
 
 @dataclass(frozen=True, slots=True)
