@@ -41,7 +41,7 @@ def refusal(*arguments: str | Path) -> tuple[int, str]:
 def test_a_run_needs_a_cloud(job: Path) -> None:
     code, said = refusal("run", job)
     assert code == 2
-    assert "--market FILE" in said
+    assert "--market sample" in said
     assert "--account FILE" in said
 
 

@@ -128,7 +128,7 @@ def test_whether_a_partition_is_preempted_has_to_be_said_since_23_02() -> None:
     assert "preemptible" in str(error.value.hint)
     (offer,) = offers(preemptible=True)
     assert (offer.pool.capacity_type, offer.nodes_available) == (CapacityType.SPOT, 1)
-    (offer,) = offers(preemptible=False, uninterruptible=True)
+    (offer,) = offers(preemptible=False, firm=True)
     assert offer.pool.capacity_type is CapacityType.ON_DEMAND
 
 
