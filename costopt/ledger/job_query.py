@@ -45,12 +45,10 @@ class JobQuery:
 
     def select(self, jobs: Sequence[Row], facts: Callable[[Row], JobFacts]) -> tuple[Row, ...]:
         """Return those of the jobs, in their order."""
-        found = [job for job in jobs if self._matches(facts(job))]
-        if self.state is not JobFilter.RECENT:
-            return tuple(found)
-        over = [job for job in found if facts(job).is_over]
-        older = {facts(job).name for job in over[:-RECENT_JOBS]}
-        return tuple(job for job in found if facts(job).name not in older)
+        found = [(job, known) for job in jobs if self._matches(known := facts(job))]
+        over = [known.name for _, known in found if known.is_over]
+        older = set(over[:-RECENT_JOBS]) if self.state is JobFilter.RECENT else set()
+        return tuple(job for job, known in found if known.name not in older)
 
     def _matches(self, job: JobFacts) -> bool:
         if self.tenant not in (None, job.tenant) or self.name not in job.name:

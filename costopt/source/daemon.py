@@ -13,13 +13,12 @@ from costopt.client.client import DaemonClient
 from costopt.domain.account import Account
 from costopt.domain.ports import AnyEvent, RecordedEvent
 from costopt.ledger.codec import SCHEMA_VERSION, decode
-from costopt.ledger.job_query import JobQuery, JobRow
+from costopt.ledger.job_query import ENDED, JobQuery, JobRow
 from costopt.ledger.summary import JobSummary, parse_figures
 from costopt.protocol.node_logs import LogChunk
 from costopt.source.base import JobLogState
 
 PAGE = 1000
-FINISHED = ("finished", "failed")
 
 
 @dataclass(frozen=True)
@@ -136,5 +135,5 @@ class DaemonLogs:
         nodes = tuple(node["node_id"] for node in detail["nodes"])
         state = str(detail["summary"]["state"])
         cancelled = detail["submission"]["desired_state"] == "cancelled" and not nodes
-        over = state if state in FINISHED else "cancelled" if cancelled else ""
+        over = state if state in ENDED else "cancelled" if cancelled else ""
         return JobLogState(nodes, over)

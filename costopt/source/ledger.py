@@ -102,6 +102,6 @@ class LedgerLogs:
     def state(self) -> JobLogState:
         """Return it from the ledger."""
         state = self.run.summary().state
-        ended = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
+        ended = (*ENDED, JobState.STOPPED)
         nodes = tuple(self.run.account().live_nodes())
         return JobLogState(nodes, state.value if state in ended else "")

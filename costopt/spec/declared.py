@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, asdict, fields
 from enum import Enum
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from types import UnionType
 from typing import (
@@ -52,7 +52,7 @@ def section_model(
     ``doc`` describes it, by default as the class is described. ``types`` are those of fields, by
     their name in the file, whose values the file writes differently or restricts further.
     """
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     columns: dict[str, Any] = {}
     for each in described_fields(kind):
         key = _key(each.name, hints[each.name])
@@ -69,7 +69,7 @@ def section_model(
 
 def to_domain(kind: type[Declared], section: FileModel, **more: Any) -> Declared:
     """Return the domain's value of a section; ``more`` are fields that are not as in the file."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     values: dict[str, Any] = dict(more)
     for each in described_fields(kind):
         hint = hints[each.name]
@@ -82,6 +82,11 @@ def to_domain(kind: type[Declared], section: FileModel, **more: Any) -> Declared
             value = hint(value)  # the section may restrict an enumeration, as texts
         values[each.name] = value
     return kind(**values)
+
+
+@cache
+def _hints(kind: type[DataclassInstance]) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def described_fields(kind: type[DataclassInstance]) -> Iterator[Field[Any]]:
