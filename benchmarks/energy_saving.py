@@ -34,6 +34,7 @@ from costopt.energy.carbon import RecordedCarbon
 from costopt.energy.carbon_csv import import_carbon_csv
 from costopt.energy.carbon_files import write_carbon
 from costopt.planning.request import plan_job
+from costopt.planning.restriction import Restriction
 
 CARBON = "energy/carbon_intensity_hourly_2021-10_2022-12.csv.gz"
 TOLERANCES = (0.05, 0.1, 0.2)
@@ -169,7 +170,7 @@ def _plans(jobs: Sequence[Draws], carbon: Path) -> Outcomes:
         market = co.Market(case.market)
         for policy in _policies(case):
             inputs = read_inputs(
-                (case.job,), (policy,), market, None, (), case.job.start_at, carbon, None
+                (case.job,), (policy,), market, None, case.job.start_at, carbon, None, Restriction()
             )
             # Plans are compared: what the policy makes of each would differ by chance besides.
             made = plan_job(case.job, policy, inputs.seen, explain=False, followed=True)

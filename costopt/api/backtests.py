@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from costopt.api.inputs import (
     check_policy,
     check_seconds,
 )
+from costopt.api.priced_inputs import check_restriction
 from costopt.backtesting.backtest import backtest as run_backtest
 from costopt.backtesting.backtest import backtest_config, hindsight_policy, trial_keys
 from costopt.backtesting.executors import TrialExecutor
@@ -39,6 +40,7 @@ from costopt.domain.job import Job
 from costopt.domain.policy import Policy, StrategySpec
 from costopt.domain.ports import Strategy
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
+from costopt.planning.what_if import Capacity
 from costopt.render.table import Table
 from costopt.render.tabular import Tabular
 from costopt.strategies import strategy_names
@@ -174,6 +176,9 @@ def backtest(
     bounds: bool = False,
     regret: bool = False,
     account: Account | None = None,
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
+    capacity: Capacity = "policy",
     carbon: StrPath | None = None,
     strategies: Mapping[str, StrategyFactory] | None = None,
     by: Group = "all",
@@ -199,6 +204,7 @@ def backtest(
     strategy with the record's rates of interruption known, and Uniform Progress with each
     interruption known. ``regret`` measures what each run lost against the optimum, and to what,
     which takes about as long as a few optima. ``carbon`` is a file of recorded intensities.
+    ``provider``, ``region`` and ``capacity`` restrict policies and baselines, as for ``plan``.
 
     ``strategies`` are strategies of the caller by name: classes, or functions without parameters
     that return a new one. Each is tried as a policy of its name with objective and limits of the
@@ -215,13 +221,18 @@ def backtest(
     StoreError if the results file cannot be used, or holds scores under other settings.
     """
     own = _check_strategies(strategies)
-    chosen = _policies(policies, own)
+    asked = _policies(policies, own)
     run = TrialExecutor(_processes(processes, own), ray).runner()
     group = GROUPS[check_choice("by", by, GROUPS)]
     shared = check_account(account, check_job(job))
+    found_markets = check_markets(markets)
+    allowed = check_restriction(provider, region, capacity)
+    for market in found_markets:
+        allowed.check_names(shared, market.history)
+    chosen = [allowed.apply(policy) for policy in asked]
     intensities = None if carbon is None else Path(carbon)
     config = backtest_config(
-        _by_name(check_markets(markets)),
+        _by_name(found_markets),
         notice_s=None if notice_s is None else check_number("notice_s", notice_s),
         cooldown_s=check_number("cooldown_s", cooldown_s),
         price_forecasts=forecasts,

@@ -33,9 +33,16 @@ Choice = TypeVar("Choice", bound=str)
 BAD_ARGUMENT = "bad_argument"
 
 
-def load_job(path: StrPath, *, now: datetime | None = None, account: Account | None = None) -> Job:
+def load_job(
+    path: StrPath,
+    *,
+    now: datetime | None = None,
+    account: Account | None = None,
+    gpus: str | None = None,
+) -> Job:
     """Return the job of a YAML file.
 
+    ``gpus``, such as 8xH100, stands for what the file says of GPU models and their number.
     ``now`` is the start where the file names none, and the instant before which no deadline may
     lie: the present by default, for a recorded market an instant of the record. Where ``account``
     names tenants, the job must be one of theirs. Raise SpecError with every problem of the file and
@@ -44,7 +51,7 @@ def load_job(path: StrPath, *, now: datetime | None = None, account: Account | N
     from costopt import spec
 
     begin_at = check_instant("now", now) or datetime.now(UTC)
-    return spec.load_job(path, begin_at, account or UNLIMITED)
+    return spec.load_job(path, begin_at, account or UNLIMITED, check_gpus(gpus))
 
 
 def load_policy(name_or_path: StrPath) -> Policy:
@@ -212,6 +219,18 @@ def check_instant(name: str, at: object) -> datetime | None:
         hint = f"say which, as in datetime({at.year}, {at.month}, {at.day}, tzinfo=UTC)"
         raise bad_argument(name, f"has no time zone: {at.isoformat()}", hint)
     return at.astimezone(UTC)
+
+
+def check_gpus(gpus: object) -> str | None:
+    """Return GPUs in one word. Raise SpecError for any other."""
+    from costopt.spec import gpu_text
+
+    if gpus is None:
+        return None
+    try:
+        return gpu_text.check_gpus(gpus if isinstance(gpus, str) else "")
+    except ValueError as error:
+        raise bad_argument("gpus", f"is {gpus!r}: {error}", "pass 'H100' or '8xH100'") from None
 
 
 def check_number(name: str, value: object, *, low: float = 0.0, open_end: bool = False) -> float:

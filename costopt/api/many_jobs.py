@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from costopt.api.inputs import (
     Market,
@@ -18,7 +18,7 @@ from costopt.api.inputs import (
     check_seconds,
     check_words,
 )
-from costopt.api.priced_inputs import noted, read_inputs
+from costopt.api.priced_inputs import check_restriction, noted, read_inputs
 from costopt.controller.checkpoint_places import check_distinct_places
 from costopt.domain.account import Account
 from costopt.domain.job import Job
@@ -114,9 +114,11 @@ def plan_jobs(
     jobs: Iterable[Job],
     policy: Policy | StrPath = "cheapest",
     *,
-    market: Market | None = None,
+    market: Market | Literal["live"] | None = None,
     account: Account | None = None,
-    providers: Sequence[str] = (),
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
+    capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -130,8 +132,10 @@ def plan_jobs(
     """
     from costopt.planning.forecast.replay_forecast import replay_notes
 
-    chosen, tasks = check_policy(policy), _check_jobs(jobs, account)
-    inputs = read_inputs(tasks, (chosen,), market, account, providers, at, carbon, max_age_s)
+    asked, tasks = (check_policy(policy),), _check_jobs(jobs, account)
+    allowed = check_restriction(provider, region, capacity)
+    inputs = read_inputs(tasks, asked, market, account, at, carbon, max_age_s, allowed)
+    (chosen,) = inputs.policies
     with noted(inputs.notes):
         made = plan_account(tasks, chosen, inputs.seen, inputs.account, explain=explain)
     from_replays = replay_notes(chosen, (made.plan,))
@@ -145,9 +149,10 @@ def what_if_jobs(
     *,
     deadlines_s: Iterable[float] = (),
     capacity: Capacity | Iterable[Capacity] = "policy",
-    market: Market | None = None,
+    market: Market | Literal["live"] | None = None,
     account: Account | None = None,
-    providers: Sequence[str] = (),
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -158,16 +163,17 @@ def what_if_jobs(
     ``deadlines_s`` are seconds from each job's start (default: each job's own deadline). Other
     arguments and errors are those of ``what_if``.
     """
-    chosen, tasks = check_policies(policies), _check_jobs(jobs, account)
+    asked, tasks = check_policies(policies), _check_jobs(jobs, account)
     named = check_words("capacity", capacity)
     terms = tuple(check_choice("capacity", each, TERMS) for each in named)
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
     spans_s = check_seconds("deadlines_s", deadlines_s, low=1.0)
-    inputs = read_inputs(tasks, chosen, market, account, providers, at, carbon, max_age_s)
+    allowed = check_restriction(provider, region, "policy")
+    inputs = read_inputs(tasks, asked, market, account, at, carbon, max_age_s, allowed)
     with noted(inputs.notes):
         scenarios = plan_account_scenarios(
-            tasks, chosen, spans_s, terms, inputs.seen, inputs.account
+            tasks, inputs.policies, spans_s, terms, inputs.seen, inputs.account
         )
     return AccountWhatIfResult(tasks, scenarios, inputs.notes)
 

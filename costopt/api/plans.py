@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from costopt.api.inputs import (
     Market,
@@ -20,7 +20,7 @@ from costopt.api.inputs import (
     check_seconds,
     check_words,
 )
-from costopt.api.priced_inputs import PricedInputs, noted, read_inputs
+from costopt.api.priced_inputs import PricedInputs, check_restriction, noted, read_inputs
 from costopt.domain.account import Account
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
@@ -237,9 +237,11 @@ def plan(
     job: Job,
     policy: Policy | StrPath = "cheapest",
     *,
-    market: Market | None = None,
+    market: Market | Literal["live"] | None = None,
     account: Account | None = None,
-    providers: Sequence[str] = (),
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
+    capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -249,10 +251,12 @@ def plan(
 ) -> PlanResult:
     """Return pools, nodes and hours for a job that has not begun.
 
-    Prices are what the ``providers`` of the account offer at present, if any are named, else those
-    of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``), else the newest
-    of the price lists: figures older than ``max_age_s`` do not count (default: those of more than
-    30 days, where newer ones exist). ``account`` has quotas and tenants, ``carbon`` is a file of
+    Prices are those of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``);
+    for "live" what the account's clouds offer at present; without a market the newest of the price
+    lists in the account's clouds and regions: figures older than ``max_age_s`` do not count
+    (default: those of more than 30 days, where newer ones exist). ``provider``, ``region`` (one or
+    several) and ``capacity`` ("spot", "on_demand", "both", "policy") restrict what the policy
+    allows. ``account`` has quotas and tenants, ``carbon`` is a file of
     recorded intensities (default: annual means). Without ``explain``, candidates and constraints
     are left out, which is faster.
 
@@ -267,9 +271,10 @@ def plan(
 
     check_count("verify", verify, low=0, high=MAX_REPLAYS)
     check_number("verify_limit_s", verify_limit_s, low=1.0)
-    chosen = check_policy(policy)
-    inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
-    seen, shared, verified = inputs.seen, inputs.account, None
+    allowed = check_restriction(provider, region, capacity)
+    asked = (check_policy(policy),)
+    inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
+    (chosen,), seen, shared, verified = inputs.policies, inputs.seen, inputs.account, None
     with noted(inputs.notes):
         made = plan_job(job, chosen, seen, explain=explain, account=shared)
         if verify:
@@ -287,9 +292,11 @@ def frontier(
     policy: Policy | StrPath = "cheapest",
     *,
     points: int = 24,
-    market: Market | None = None,
+    market: Market | Literal["live"] | None = None,
     account: Account | None = None,
-    providers: Sequence[str] = (),
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
+    capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -299,8 +306,10 @@ def frontier(
     Prices are those of ``plan``, and so are the errors.
     """
     check_count("points", points, low=1, high=MAX_POINTS)
-    chosen = check_policy(policy)
-    inputs = read_inputs((job,), (chosen,), market, account, providers, at, carbon, max_age_s)
+    allowed = check_restriction(provider, region, capacity)
+    asked = (check_policy(policy),)
+    inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
+    (chosen,) = inputs.policies
     with noted(inputs.notes):
         own = plan_job(job, chosen, inputs.seen, explain=False, account=inputs.account)
         found = plan_frontier(job, chosen, inputs.seen, points, inputs.account)
@@ -315,9 +324,10 @@ def what_if(
     capacity: Capacity | Iterable[Capacity] = "policy",
     tolerances: Iterable[float] = (),
     points: int = 24,
-    market: Market | None = None,
+    market: Market | Literal["live"] | None = None,
     account: Account | None = None,
-    providers: Sequence[str] = (),
+    provider: str | Sequence[str] = (),
+    region: str | Sequence[str] = (),
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -332,7 +342,7 @@ def what_if(
     prices that are too old make a scenario ``stale``.
     """
     check_count("points", points, low=0, high=MAX_POINTS)
-    chosen = check_policies(policies)
+    asked = check_policies(policies)
     terms = tuple(
         check_choice("capacity", each, TERMS) for each in check_words("capacity", capacity)
     )
@@ -343,7 +353,9 @@ def what_if(
     for share in shares:
         if check_number("tolerances", share) > 1.0:
             raise bad_argument("tolerances", f"has {share!r}", "pass shares from 0 to 1")
-    inputs = read_inputs((job,), chosen, market, account, providers, at, carbon, max_age_s)
+    allowed = check_restriction(provider, region, "policy")
+    inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
+    chosen = inputs.policies
     jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
     with noted(inputs.notes):
         scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account, shares)

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from costopt.api.inputs import (
     Market,
     StrPath,
     bad_argument,
     check_account,
+    check_choice,
     check_instant,
     check_job,
     check_market,
@@ -23,15 +25,21 @@ from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import CostoptError
 from costopt.domain.policy import Policy
 from costopt.planning.account_bill import term_notes
-from costopt.planning.quotes import QuoteSet, resolve_quotes
+from costopt.planning.quotes import QuoteSet, account_quotes, resolve_quotes, with_carbon
 from costopt.planning.request import carbon_notes
+from costopt.planning.restriction import Restriction
 from costopt.planning.transfer_times import size_questions
+from costopt.planning.what_if import TERMS, Capacity
 
 
 @dataclass(frozen=True, slots=True)
 class PricedInputs:
-    """Prices and account of a plan, with what there is to say of them."""
+    """Prices and account of a plan, with what there is to say of them.
 
+    ``policies`` are those that were asked for, with limits as narrow as the restriction.
+    """
+
+    policies: tuple[Policy, ...]
     seen: QuoteSet
     account: Account
     notes: tuple[str, ...]
@@ -40,12 +48,12 @@ class PricedInputs:
 def read_inputs(
     jobs: Sequence[object],
     policies: Sequence[Policy],
-    market: Market | None,
+    market: Market | Literal["live"] | None,
     account: Account | None,
-    providers: Sequence[str],
     at: datetime | None,
     carbon: StrPath | None,
     max_age_s: float | None,
+    restriction: Restriction,
 ) -> PricedInputs:
     """Return prices and account of a plan of these jobs. Raise SpecError for a bad argument, and
     MarketError, SignalError or ProviderError where an input cannot be read."""
@@ -53,23 +61,39 @@ def read_inputs(
     shared = UNLIMITED
     for task in tasks:
         shared = check_account(account, task)
-    names, when = check_words("providers", providers), check_instant("at", at)
-    history = None if market is None else check_market("market", market).history
-    if names and (history is not None or when is not None):
-        hint = "leave out market and at: providers are asked for their present offers"
-        raise bad_argument("providers", "are a source of prices of their own", hint)
+    when, live = check_instant("at", at), market == "live"
+    history = None if market is None or live else check_market("market", market).history
+    if live and when is not None:
+        raise bad_argument("at", "is of a record", "leave it out: market='live' is of the present")
     if max_age_s is not None:
         check_number("max_age_s", max_age_s)
-        if names or history is not None:
+        if market is not None:
             hint = "leave it out: limits.max_price_age of the policy counts"
             raise bad_argument("max_age_s", "is for price lists", hint)
+    restriction.check_names(shared, history)
+    policies = tuple(restriction.apply(policy) for policy in policies)
     recorded = None if carbon is None else Path(carbon)
-    seen = resolve_quotes(history, when, recorded, shared, names, max_age_s)
+    if live:
+        seen = with_carbon(account_quotes(shared, restriction.providers), recorded, shared)
+    else:
+        seen = resolve_quotes(history, when, recorded, shared, max_age_s)
     until = max(task.until_at for task in tasks)
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, until))
     of_sizes = (note for task in tasks for note in size_questions(task, seen.now))
     notes = (*of_sizes, *seen.notes, seen.origin, *term_notes(seen, shared), *of_carbon)
-    return PricedInputs(seen, shared, tuple(dict.fromkeys(notes)))
+    return PricedInputs(policies, seen, shared, tuple(dict.fromkeys(notes)))
+
+
+def check_restriction(
+    provider: str | Sequence[str], region: str | Sequence[str], capacity: Capacity
+) -> Restriction:
+    """Return the pools to which these arguments restrict a plan. Raise SpecError for another
+    type, and for an unknown capacity."""
+    return Restriction(
+        check_words("provider", provider),
+        check_words("region", region),
+        check_choice("capacity", capacity, TERMS),
+    )
 
 
 @contextmanager

@@ -21,12 +21,17 @@ from costopt.cli.options import (
     cooldown_option,
     durations_s,
     forecasts_option,
+    gpus_option,
     history_s,
     job_argument,
     markets_option,
     notice_option,
     output_option,
     print_table,
+    provider_option,
+    region_option,
+    restrict,
+    spot_option,
     words,
 )
 from costopt.formatting import seconds_text
@@ -86,6 +91,10 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @forecasts_option
 @carbon_option
 @account_option
+@provider_option
+@region_option
+@gpus_option
+@spot_option
 @click.option(
     "--by", type=click.Choice(["all", "market", "deadline", "startup"]), default="all",
     help="Windows to average over.",
@@ -119,6 +128,10 @@ def backtest(
     forecasts: bool,
     carbon: Path | None,
     account: str | None,
+    providers: tuple[str, ...],
+    regions: tuple[str, ...],
+    gpus: str | None,
+    spot: bool | None,
     by: Group,
     seed: int,
     jobs: int | None,
@@ -148,9 +161,10 @@ def backtest(
         raise click.UsageError("nothing to try: --policies is empty")
     histories = [read_market(path) for path in dict.fromkeys(markets)]
     shared = None if account is None else load_account(account)
+    restriction = restrict(providers, regions, spot)
     progress = ProgressPrinter()
     result = backtests.backtest(
-        load_job(job, now=histories[0].starts_at, account=shared),
+        load_job(job, now=histories[0].starts_at, account=shared, gpus=gpus),
         chosen,
         histories,
         starts=starts,
@@ -164,6 +178,9 @@ def backtest(
         bounds=bounds,
         regret=regret,
         account=shared,
+        provider=restriction.providers,
+        region=restriction.regions,
+        capacity=restriction.capacity,
         carbon=carbon,
         by=by,
         seed=seed,

@@ -16,6 +16,7 @@ from costopt.cli.options import (
     interval_s,
     market_option,
     provider_option,
+    restrict,
     speed_option,
     state_dir_option,
     tick_option,
@@ -80,6 +81,11 @@ def calibrate(
     simulation = Simulation(at, speed, notice_s=None, price_forecasts=False)
     source = resolve_run_target(market, shared, providers, simulation, None)
     seen = source.quotes(source.site.start_time())
+    restriction = restrict(providers, (), None)
+    restriction.check_names(shared, source.history)
+    seen = replace(
+        seen, offers=tuple(each for each in seen.offers if restriction.allows(each.pool))
+    )
     task = load_job(job, seen.now, shared)
     if task.array is not None:
         raise SpecError(

@@ -19,6 +19,7 @@ from costopt.cli.options import (
     forecasts_option,
     interval_or_none_s,
     interval_s,
+    is_live,
     market_option,
     notice_option,
     provider_option,
@@ -203,6 +204,8 @@ def run(
 
     shared = load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)
+    if market is not None and not is_live(market) and providers:
+        raise click.UsageError("--provider is for the account's clouds, --market a simulation")
     source = resolve_run_target(market, shared, providers, simulation, carbon)
     settings = DaemonSettings(
         state_dir=state_dir,

@@ -16,10 +16,10 @@ from costopt.cli.options import (
     at_option,
     carbon_option,
     check_price_source,
-    market_option,
     max_age_option,
     output_option,
     print_table,
+    record_option,
 )
 from costopt.domain.errors import GuardTrippedError, InfeasibleError, SpecError
 
@@ -64,7 +64,7 @@ def _limit(
 @click.option("--policy", "-p", default="cheapest", metavar="NAME|FILE",
               help="A shipped policy, or a policy file: of each side its own.")  # fmt: skip
 @account_option
-@market_option
+@record_option
 @at_option
 @max_age_option
 @carbon_option
@@ -101,7 +101,7 @@ def diff(
     from costopt.planning.plan_diff import DiffSettings
     from costopt.views.diff import DiffReport, diff_comment, diff_table
 
-    check_price_source(market, at, (), max_age_s)
+    check_price_source(market, at, max_age_s)
     settings = DiffSettings(jobs, policy, account)
     made = _plan_both(base, head, settings, _quotes(market, at, carbon, max_age_s))
     limits = [

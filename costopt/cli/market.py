@@ -170,7 +170,7 @@ def import_(
 
 
 @market.command(name="show")
-@click.argument("file", metavar="NAME|FILE", type=MarketFile(dir_okay=False),
+@click.argument("file", metavar="NAME|FILE", type=MarketFile(),
                 shell_complete=complete_market)  # fmt: skip
 @output_option
 def show_(file: Path, output: str) -> None:

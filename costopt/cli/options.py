@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,10 +20,16 @@ from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.render.table import OutputFormat, Table
 from costopt.spec.fields import missing_unit, parse_duration_s, parse_instant
 
+if TYPE_CHECKING:
+    from costopt.planning.restriction import Restriction
+    from costopt.planning.what_if import Capacity
+
 Value = TypeVar("Value")
 Command = TypeVar("Command", bound=Callable[..., object])
 
 MAX_SPEED = 1e6
+LIVE = "live"
+"""Present offers of the account's clouds, in place of a market; as for --carbon."""
 DAY_S = 86_400.0
 MIN_INTERVAL_S = 60.0
 
@@ -42,7 +48,18 @@ class Number(click.FloatRange):
 
 
 class MarketFile(click.Path):
-    """A market's file, or the name of a bundled market."""
+    """A market's file, the name of a bundled market, or with ``live`` that word."""
+
+    def __init__(self, *, live: bool = False) -> None:
+        super().__init__(dir_okay=False)
+        self.live = live
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the words that are not files."""
+        from costopt.market.history_file import BUNDLED_MARKETS
+
+        return (*BUNDLED_MARKETS, LIVE) if self.live else BUNDLED_MARKETS
 
     def convert(
         self,
@@ -51,9 +68,7 @@ class MarketFile(click.Path):
         ctx: click.Context | None,
     ) -> Path:
         """Return the path. Raise BadParameter for a folder that is not a market's name."""
-        from costopt.market.history_file import BUNDLED_MARKETS
-
-        if os.fspath(value) in BUNDLED_MARKETS:
+        if os.fspath(value) in self.names:
             return Path(value)
         return Path(os.fsdecode(super().convert(value, param, ctx)))
 
@@ -104,6 +119,22 @@ def pool(context: click.Context, option: click.Parameter, text: str | None) -> P
     return None if text is None else _parsed(Pool.parse, context, option, text)
 
 
+def all_words(
+    context: click.Context,  # noqa: ARG001 - click's signature
+    option: click.Parameter,  # noqa: ARG001
+    values: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Return the words of an option that may be repeated, and hold several."""
+    return tuple(dict.fromkeys(word for value in values for word in words(value)))
+
+
+def gpus(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Return GPUs in one word, checked against the catalogue."""
+    from costopt.spec.gpu_text import check_gpus
+
+    return None if text is None else _parsed(check_gpus, context, option, text)
+
+
 def words(text: str) -> tuple[str, ...]:
     """Return words, separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
@@ -142,10 +173,10 @@ def complete_policy(
 def complete_market(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete bundled markets, else files."""
-    from costopt.market.history_file import BUNDLED_MARKETS
-
-    items = [CompletionItem(name) for name in BUNDLED_MARKETS if name.startswith(incomplete)]
+    """Complete bundled markets, and live where the parameter takes it, else files."""
+    assert isinstance(parameter.type, MarketFile)
+    names = parameter.type.names
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return items or complete_file(context, parameter, incomplete)
 
 
@@ -154,12 +185,14 @@ def complete_gpu(
     parameter: click.Parameter,  # noqa: ARG001
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Complete GPU models of the catalogue, without regard to case."""
+    """Complete GPU models of the catalogue, without regard to case, and after their number."""
     from costopt.catalog import load_catalog
 
     models = sorted({machine.gpu.model for machine in load_catalog().instance_types()})
-    begun = incomplete.lower()
-    return [CompletionItem(model) for model in models if model.lower().startswith(begun)]
+    count, times, begun = incomplete.rpartition("x")
+    number = count + times if count.isdigit() else ""
+    begun = begun.lower() if number else incomplete.lower()
+    return [CompletionItem(number + model) for model in models if model.lower().startswith(begun)]
 
 
 DEFAULT_STATE_DIR = Path(".costopt")
@@ -221,23 +254,58 @@ provider_option = click.option(
     "--provider",
     "providers",
     multiple=True,
-    metavar="NAME",
-    help="Use this provider of the account file, of which there may be several; default: all of "
-    "them, and for prices none.",
+    callback=all_words,
+    metavar="NAME,…",
+    help="Use only these providers, such as aws; default: all, of the account if it names some.",
+)
+region_option = click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    callback=all_words,
+    metavar="NAME,…",
+    help="Use only these regions, such as us-east-1; default: all, of the account if it names "
+    "some.",
+)
+gpus_option = click.option(
+    "--gpus",
+    callback=gpus,
+    shell_complete=complete_gpu,
+    metavar="8xH100",
+    help="Use this GPU model, and this many GPUs in total, whatever the job file says.",
+)
+spot_option = click.option(
+    "--spot/--on-demand",
+    default=None,
+    help="Use spot capacity only, or on-demand capacity only; default: as the policy says.",
 )
 _market = partial(
     click.option,
     "--market",
-    type=MarketFile(dir_okay=False),
     shell_complete=complete_market,
     envvar="COSTOPT_MARKET",
     show_envvar=True,
-    metavar="NAME|FILE",
-    help="A market history, or sample, which costopt ships: its prices, and runs on its "
-    "simulation; default: the account's clouds, and for plans list prices.",
 )
-market_option = _market()
-markets_option = _market("markets", multiple=True, required=True)
+market_option = _market(
+    type=MarketFile(live=True),
+    metavar="NAME|FILE|live",
+    help="A market history, or sample, which costopt ships: its prices, and runs on its "
+    "simulation; or live: what the account's clouds offer now. Default: list prices for plans, "
+    "live for runs.",
+)
+record_option = _market(
+    type=MarketFile(),
+    metavar="NAME|FILE",
+    help="A market history, or sample, which costopt ships; default: list prices.",
+)
+markets_option = _market(
+    "markets",
+    type=MarketFile(),
+    multiple=True,
+    required=True,
+    metavar="NAME|FILE",
+    help="A market history, or sample, which costopt ships.",
+)
 at_option = click.option(
     "--at",
     callback=instant,
@@ -287,22 +355,33 @@ max_age_option = click.option(
 
 
 def check_price_source(
-    market: Path | None,
-    at: datetime | None,
-    providers: tuple[str, ...],
-    max_age_s: float | None = None,
+    market: Path | None, at: datetime | None, max_age_s: float | None = None
 ) -> None:
-    """Raise UsageError for two sources of prices, an instant without a history, or an age of list
-    prices where there are none."""
-    if max_age_s is not None and (providers or market is not None):
+    """Raise UsageError for an instant without a history, or an age of list prices where there are
+    none."""
+    if max_age_s is not None and market is not None:
         raise click.UsageError(
-            "--max-age is for price lists; with --market or --provider, limits.max_price_age in "
-            "the policy counts"
+            "--max-age is for price lists; with --market, limits.max_price_age in the policy counts"
         )
-    if providers and market is not None:
-        raise click.UsageError("--provider and --market are two sources of prices: name one")
-    if at is not None and market is None and not providers:
+    if at is not None and is_live(market):
+        raise click.UsageError("--at is of a record; --market live is of the present")
+    if at is not None and market is None:
         raise click.UsageError("--at needs --market")
+
+
+def restrict(
+    providers: tuple[str, ...], regions: tuple[str, ...], spot: bool | None
+) -> Restriction:
+    """Return the pools to which the options restrict a command."""
+    from costopt.planning.restriction import Restriction
+
+    kinds: dict[bool | None, Capacity] = {None: "policy", True: "spot", False: "on_demand"}
+    return Restriction(providers, regions, kinds[spot])
+
+
+def is_live(market: Path | None) -> bool:
+    """Return whether the account's clouds are asked for their offers."""
+    return market == Path(LIVE)
 
 
 def check_record(record: Path, refuse: type[CostoptError]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import click
 
@@ -30,6 +30,8 @@ from costopt.cli.options import (
     complete_policy,
     duration_s,
     durations_s,
+    gpus_option,
+    is_live,
     jobs_argument,
     market_option,
     max_age_option,
@@ -37,6 +39,9 @@ from costopt.cli.options import (
     policy_option,
     print_table,
     provider_option,
+    region_option,
+    restrict,
+    spot_option,
     words,
 )
 from costopt.domain.account import Account
@@ -48,6 +53,7 @@ from costopt.planning.what_if import POLICY_TERMS, TERMS
 if TYPE_CHECKING:
     from costopt.api.inputs import Market
     from costopt.api.plans import PlanResult
+    from costopt.planning.restriction import Restriction
     from costopt.planning.what_if import Capacity
 
 
@@ -60,6 +66,9 @@ if TYPE_CHECKING:
 @carbon_option
 @account_option
 @provider_option
+@region_option
+@gpus_option
+@spot_option
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N",
               help="Candidates to list besides the chosen ones; 0 lists all.")  # fmt: skip
 @click.option(
@@ -77,7 +86,8 @@ if TYPE_CHECKING:
 def plan(
     context: click.Context, jobs: tuple[str, ...], policy: str, market: Path | None,
     at: datetime | None, max_age_s: float | None,
-    carbon: Path | None, account: str | None, providers: tuple[str, ...], top: int, explain: bool,
+    carbon: Path | None, account: str | None, providers: tuple[str, ...],
+    regions: tuple[str, ...], gpus: str | None, spot: bool | None, top: int, explain: bool,
     verify: int | None, verify_limit_s: float,
     server: str | None, token_file: Path | None, output: str,
 ) -> None:  # fmt: skip
@@ -100,16 +110,23 @@ def plan(
         check_only(context, "jobs", "policy", "server", "token_file", "output")
         print_impact(files, policy, server, token_file, output)
         return
-    read = _read_inputs(files, market, account, at, providers, carbon, max_age_s)
+    restriction = restrict(providers, regions, spot)
+    read = _read_inputs(files, market, account, at, restriction, gpus, carbon, max_age_s)
+    capacity = restriction.capacity
     if len(read.jobs) > 1:
         from costopt.api import many_jobs
 
         refuse_options("top", "explain", "verify", "verify_limit_s")
-        together = many_jobs.plan_jobs(read.jobs, policy, **read.prices)
+        together = many_jobs.plan_jobs(read.jobs, policy, capacity=capacity, **read.prices)
         print_account_plan(together, output)
         return
     made = plans.plan(
-        read.jobs[0], policy, verify=verify or 0, verify_limit_s=verify_limit_s, **read.prices
+        read.jobs[0],
+        policy,
+        capacity=capacity,
+        verify=verify or 0,
+        verify_limit_s=verify_limit_s,
+        **read.prices,
     )
     print_plan(made, output, top=top, explain=explain)
 
@@ -179,13 +196,17 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
 @carbon_option
 @account_option
 @provider_option
+@region_option
+@gpus_option
+@spot_option
 @output_option
 def what_if(
     jobs: tuple[str, ...], policies: str, deadlines: tuple[float, ...] | None,
     capacity: tuple[Capacity, ...],
     tolerance: tuple[float, ...], points: int, market: Path | None, at: datetime | None,
     max_age_s: float | None, carbon: Path | None, account: str | None,
-    providers: tuple[str, ...], report: Path | None, output: str,
+    providers: tuple[str, ...], regions: tuple[str, ...], gpus: str | None, spot: bool | None,
+    report: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and capacity types.
 
@@ -204,7 +225,14 @@ def what_if(
         raise click.UsageError("there is nothing to compare: name a policy and terms")
     if report is not None:
         _check_report(report)
-    read = _read_inputs(find_job_files(jobs), market, account, at, providers, carbon, max_age_s)
+    restriction = restrict(providers, regions, spot)
+    if spot is not None:
+        if capacity != (POLICY_TERMS,):
+            raise click.UsageError("--capacity names what to compare: leave out --spot/--on-demand")
+        capacity = (restriction.capacity,)
+    read = _read_inputs(
+        find_job_files(jobs), market, account, at, restriction, gpus, carbon, max_age_s
+    )
     if len(read.jobs) > 1:
         refuse_options("report", "tolerance", "points")
         from costopt.api import many_jobs
@@ -245,9 +273,10 @@ def _check_report(path: Path) -> None:
 class _Prices(TypedDict):
     """Where prices and limits come from: arguments of every plan in `costopt.api`."""
 
-    market: Market | None
+    market: Market | Literal["live"] | None
     account: Account | None
-    providers: tuple[str, ...]
+    provider: tuple[str, ...]
+    region: tuple[str, ...]
     at: datetime | None
     carbon: Path | None
     max_age_s: float | None
@@ -264,24 +293,27 @@ def _read_inputs(
     market: Path | None,
     account: str | None,
     at: datetime | None,
-    providers: tuple[str, ...],
+    restriction: Restriction,
+    gpus: str | None,
     carbon: Path | None,
     max_age_s: float | None,
 ) -> _PlanFiles:
     """Read the files; jobs whose files name no start begin at the instant of the plan."""
     from costopt.api.inputs import load_account, load_job, read_market
 
-    check_price_source(market, at, providers, max_age_s)
-    history = None if market is None else read_market(market)
+    check_price_source(market, at, max_age_s)
+    live = is_live(market)
+    history = None if market is None or live else read_market(market)
     shared = None if account is None else load_account(account)
     default_at = datetime.now(UTC) if history is None else history.first_priced_at
     now = at or default_at
-    tasks = tuple(load_job(file, now=now, account=shared) for file in files)
+    tasks = tuple(load_job(file, now=now, account=shared, gpus=gpus) for file in files)
     prices = _Prices(
-        market=history,
+        market="live" if live else history,
         account=shared,
-        providers=providers,
-        at=None if providers else now,
+        provider=restriction.providers,
+        region=restriction.regions,
+        at=None if live else now,
         carbon=carbon,
         max_age_s=max_age_s,
     )

@@ -22,13 +22,17 @@ from costopt.cli.options import (
     carbon_option,
     cooldown_option,
     forecasts_option,
+    gpus_option,
     market_option,
     notice_option,
     output_option,
     policy_option,
     print_table,
     provider_option,
+    region_option,
+    restrict,
     speed_option,
+    spot_option,
     state_dir_option,
     tick_option,
 )
@@ -52,6 +56,9 @@ SAVE_TIMEOUT_S = 30.0
 @click.argument("job", metavar="JOB.yaml")
 @policy_option
 @provider_option
+@region_option
+@gpus_option
+@spot_option
 @market_option
 @at_option
 @speed_option
@@ -71,6 +78,9 @@ def run(
     job: str,
     policy: str,
     providers: tuple[str, ...],
+    regions: tuple[str, ...],
+    gpus: str | None,
+    spot: bool | None,
     market: Path | None,
     at: datetime | None,
     speed: float,
@@ -109,12 +119,15 @@ def run(
     )
     from costopt.spec import load_job
 
-    chosen, shared = load_checked_policy(policy), load_account(account)
+    shared = load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)
     source = resolve_run_target(market, shared, providers, simulation, carbon)
+    restriction = restrict(providers, regions, spot)
+    restriction.check_names(shared, source.history)
+    chosen = restriction.apply(load_checked_policy(policy))
     if not apply:
         seen = source.quotes(source.site.start_time())
-        task = load_job(job, seen.now, shared)
+        task = load_job(job, seen.now, shared, gpus)
         if shared.store is None and is_folder_place(task):
             check_stored_identity(task, shared.owner)
         made = plan_job(task, chosen, seen, account=shared)
@@ -132,7 +145,7 @@ def run(
     signals = StopSignals()
 
     def read_job(now: datetime) -> Job:
-        return load_job(job, now, shared)
+        return load_job(job, now, shared, gpus)
 
     with (
         living_nodes_named(state_dir),

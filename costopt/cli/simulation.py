@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from costopt.cli.options import is_live
 from costopt.domain.account import Account
 from costopt.domain.history import MarketHistory
 from costopt.formatting import minute_text
@@ -27,6 +28,7 @@ class RunTarget:
 
     site: SiteConfig
     quotes: Callable[[datetime], QuoteSet]
+    history: MarketHistory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,16 @@ def resolve_run_target(
     simulation: Simulation,
     carbon: Path | None,
 ) -> RunTarget:
-    """Return the target. Raise UsageError if neither or both are named, MarketError for an
-    unreadable history."""
-    if market is not None and providers:
-        raise click.UsageError("--provider and --market are two clouds to run on: name one")
-    if market is not None:
+    """Return the target: the market's simulation, else these providers of the account.
+
+    Raise UsageError if there is neither, MarketError for an unreadable history.
+    """
+    if market is not None and not is_live(market):
         return _simulated(market, account, simulation, carbon)
     if not account.providers:
         raise click.UsageError(
-            "nowhere to run: give --market sample to simulate a cloud, or --account FILE with the "
-            "providers to rent from"
+            "nowhere to run: --market sample would do, which simulates a cloud; or give --account "
+            "FILE with the providers to rent from"
         )
     if simulation.at is not None or simulation.speed != 1.0:
         raise click.UsageError("--at and --speed play a record: give --market FILE as well")
@@ -95,7 +97,7 @@ def _simulated(
     def quotes(now: datetime) -> QuoteSet:
         return replace(recorded_quotes(shown, now, intensities), notices_s=notices_s)
 
-    return RunTarget(site, quotes)
+    return RunTarget(site, quotes, shown)
 
 
 def _rented(account: Account, providers: tuple[str, ...], carbon: Path | None) -> RunTarget:

@@ -96,6 +96,11 @@ class Account:
         is_reserved = pool.capacity_type is CapacityType.RESERVED
         return is_reserved and options is not None and bool(options.get("nodes"))
 
+    def regions(self, provider: str) -> tuple[str, ...]:
+        """Return the regions to which the account restricts a provider; empty: it does not."""
+        regions = self.providers.get(provider, {}).get("regions")
+        return tuple(map(str, regions)) if isinstance(regions, list | tuple) else ()
+
     @property
     def commitment_quotas(self) -> tuple[Quota, ...]:
         """Return as quotas how much of each commitment all nodes together may use."""

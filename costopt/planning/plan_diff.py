@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.formatting import gco2e_text, kwh_text, percent_text, usd_text
 from costopt.planning.file_tree import FileTree
-from costopt.planning.quotes import QuoteSet
+from costopt.planning.quotes import QuoteSet, account_offers
 from costopt.planning.request import load_account, load_checked_policy
 from costopt.planning.what_if import POLICY_TERMS, Scenario, forecast_notes, plan_scenario
 from costopt.spec.policy_file import bundled_policies
@@ -247,6 +247,8 @@ class _Side:
             return PlannedFile(None, self.problem)
         try:
             job = load_job(file, seen.now, self.account)
+            if seen.age_limit is not None:
+                seen = replace(seen, offers=account_offers(seen.offers, self.account))
             scenario = plan_scenario(job, self.policy, POLICY_TERMS, seen, self.account)
         except CostoptError as error:
             return PlannedFile(None, _without_root(error, self.tree))

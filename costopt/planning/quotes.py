@@ -62,21 +62,27 @@ def resolve_quotes(
     at: datetime | None,
     carbon: Path | None = None,
     account: Account = UNLIMITED,
-    providers: tuple[str, ...] = (),
     max_age_s: float | None = None,
 ) -> QuoteSet:
-    """Return what these providers of the account offer now, if any are named; else the record's
-    offers at ``at`` (default: where prices are first known); else the newest of the price lists, as
-    of ``at`` (default: the present).
+    """Return the record's offers at ``at`` (default: where prices are first known); without a
+    record the newest of the price lists, as of ``at`` (default: the present), in the account's
+    clouds and regions.
 
     List prices older than ``max_age_s`` do not count; by default those of more than 30 days, where
     newer ones exist.
 
-    ``carbon`` is a file of recorded intensities, or ``live`` for those of the account's service.
+    ``carbon`` is as for ``with_carbon``.
 
-    Raises ProviderError, SpecError, MarketError, and SignalError for a bad carbon or key file.
+    Raises SpecError, MarketError, and SignalError for a bad carbon or key file.
     """
-    seen = account_quotes(account, providers) if providers else _quotes(market, at, max_age_s)
+    if market is not None:
+        return with_carbon(recorded_quotes(market, at), carbon, account)
+    return with_carbon(_listed(at or datetime.now(UTC), max_age_s, account), carbon, account)
+
+
+def with_carbon(seen: QuoteSet, carbon: Path | None, account: Account) -> QuoteSet:
+    """Return the quotes with the intensities of a file, or ``live`` of the account's service.
+    Raises SpecError, and SignalError for a bad carbon or key file."""
     if carbon is None:
         return seen
     from costopt.controller.live_carbon import LIVE, check_present, connect_live_carbon
@@ -88,21 +94,37 @@ def resolve_quotes(
     return replace(seen, carbon=connect_live_carbon(account))
 
 
-def _quotes(market: MarketHistory | None, at: datetime | None, max_age_s: float | None) -> QuoteSet:
-    if market is None:
-        return _listed(at or datetime.now(UTC), max_age_s)
-    return recorded_quotes(market, at)
-
-
-def _listed(now: datetime, max_age_s: float | None) -> QuoteSet:
+def _listed(now: datetime, max_age_s: float | None, account: Account) -> QuoteSet:
     from costopt.catalog import load_catalog
     from costopt.catalog.price_cache import load_listed_offers
     from costopt.market.screening import AgeLimit
 
     listed = load_listed_offers(load_catalog())
+    listed = listed._replace(offers=account_offers(listed.offers, account))
     limit = AgeLimit() if max_age_s is None else AgeLimit(max_age_s, strict=True)
     origin = _lists_text(listed, limit, now)
     return QuoteSet(now, listed.offers, origin, notes=listed.notes, age_limit=limit)
+
+
+def account_offers(offers: Sequence[Offer], account: Account) -> tuple[Offer, ...]:
+    """Return the offers of the clouds and regions that the account names, all where it names
+    none. Raise MarketError where no price list has any of them."""
+    if not account.providers:
+        return tuple(offers)
+    regions = {name: account.regions(name) for name in account.providers}
+    found = tuple(
+        offer
+        for offer in offers
+        if (own := regions.get(offer.pool.provider)) is not None
+        and (not own or offer.pool.region in own)
+    )
+    if not found:
+        raise MarketError(
+            f"no price list holds a pool of the account's providers: {', '.join(regions)}",
+            hint="--market live asks them for their present offers",
+            code="not_listed",
+        )
+    return found
 
 
 def _lists_text(listed: ListedOffers, limit: AgeLimit, now: datetime) -> str:

@@ -26,3 +26,14 @@ def split_gpus(text: str) -> tuple[str, int | None]:
     assert match is not None
     count = match[1] or match[3]
     return match[2], int(count) if count else None
+
+
+def check_gpus(text: str) -> str:
+    """Return GPUs in one word. Raise ValueError for another form or an unknown model."""
+    from costopt.spec.catalog_names import gpu_model_error
+
+    if GPUS.fullmatch(text) is None:
+        raise ValueError("expected a GPU model, and how many: H100, H100:8 or 8xH100")
+    if reason := gpu_model_error(split_gpus(text)[0]):
+        raise ValueError(reason)
+    return text

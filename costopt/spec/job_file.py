@@ -38,6 +38,9 @@ class WorkSection(FileModel):
     unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
 
 
+GPU_FIELDS = {"gpu", "gpu_models", "gpus", "min_gpus", "max_gpus"}
+
+
 class ResourcesSection(FileModel):
     """Which machines may run the job."""
 
@@ -72,6 +75,12 @@ class ResourcesSection(FileModel):
         default=None,
         description="GiB that a unit of work sends between zones; default: a gang is in one zone",
     )
+
+    def on(self, gpus: str) -> ResourcesSection:
+        """Return the section as if it said ``gpu: 8xH100`` and nothing else of models and
+        numbers."""
+        said = {name: getattr(self, name) for name in self.model_fields_set - GPU_FIELDS}
+        return ResourcesSection.model_construct(**said, gpu=gpus)
 
 
 Resources = Annotated[

@@ -48,19 +48,27 @@ _ONLY_ACCOUNT = {
 }
 
 
-def load_job(path: str | os.PathLike[str], now: datetime, account: Account = UNLIMITED) -> Job:
+def load_job(
+    path: str | os.PathLike[str],
+    now: datetime,
+    account: Account = UNLIMITED,
+    gpus: str | None = None,
+) -> Job:
     """The job of a YAML file. ``now`` is the start where the file names none.
 
-    Where ``account`` names tenants, the job must be one of theirs. A relative checkpoint URI and
-    the workdir are resolved against the file's folder; local checkpoint URIs become absolute
+    ``gpus``, such as 8xH100, stands for what the file says of GPU models and their number. Where
+    ``account`` names tenants, the job must be one of theirs. A relative checkpoint URI and the
+    workdir are resolved against the file's folder; local checkpoint URIs become absolute
     paths. Raises SpecFileError with every problem and its place.
     """
     from costopt.spec.yaml_document import read_document
 
-    return parse_job(read_document(os.fspath(path)), now, account)
+    return parse_job(read_document(os.fspath(path)), now, account, gpus)
 
 
-def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -> Job:
+def parse_job(
+    document: Document, now: datetime, account: Account = UNLIMITED, gpus: str | None = None
+) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.fields import parse_section
     from costopt.spec.job_file import ArrayJobFile, JobFile, ModelJobFile, TrainingJobFile
@@ -70,6 +78,8 @@ def parse_job(document: Document, now: datetime, account: Account = UNLIMITED) -
     kind = next((kinds[name] for name in kinds if name in document.values), TrainingJobFile)
     file = parse_section(kind, document)
     assert isinstance(file, TrainingJobFile | ModelJobFile | ArrayJobFile)
+    if gpus is not None:
+        file = file.model_copy(update={"resources": file.resources.on(gpus)})
     job = job_of(file, document, now)
     check_tenant(job, document, account)
     return job

@@ -108,10 +108,11 @@ def test_every_command_and_option_has_help(path: str, command: click.Command) ->
 OF_MANY = ("--market", "--provider", "--at", "--max-age", "--account", "--carbon", "--state-dir",
            "--server", "--token-file")  # fmt: skip
 OF_THEIR_OWN = {
-    "costopt catalog --provider", "costopt market generate --provider",
+    "costopt backtest --market", "costopt catalog --provider", "costopt diff --market",
+    "costopt market generate --provider",
     "costopt market record --provider", "costopt plan --server", "costopt reconcile --state-dir",
 }  # fmt: skip
-"""Where the word means another thing: a filter, a record's source, a switch, several folders."""
+"""Where the word means another thing: a filter, a record alone or its source, a switch, folders."""
 
 
 @pytest.mark.parametrize("name", OF_MANY)

@@ -49,7 +49,7 @@ def priced(cloud: Cloud) -> Cloud:
 
 def plan(files: tuple[str, str], *more: str) -> Result:
     job, account = files
-    arguments = ["plan", job, "--provider", "aws", "--account", account, "--output", "json"]
+    arguments = ["plan", job, "--market", "live", "--account", account, "--output", "json"]
     return CliRunner().invoke(cli, [*arguments, *more])
 
 

@@ -54,7 +54,7 @@ def both(cloud: Cloud, gcp_cloud: Gcp, tmp_path: Path) -> Path:
 def chosen(folder: Path, gib: float, region: str) -> str:
     """The region of the plan."""
     (folder / "job.yaml").write_text(JOB.format(gib=gib, region=region))
-    asked = ["plan", str(folder / "job.yaml"), "--provider", "aws", "--provider", "gcp"]
+    asked = ["plan", str(folder / "job.yaml"), "--market", "live"]
     asked += ["--account", str(folder / "account.yaml"), "--output", "json"]
     done = CliRunner().invoke(cli, asked)
     assert done.exit_code == 0, done.stderr

@@ -49,7 +49,7 @@ def test_a_plan_asks_it_for_offers(installed: Path, tmp_path: Path) -> None:
     account = tmp_path / "account.yaml"
     account.write_text(ACCOUNT.format("regions"))
     job = EXAMPLES / "planning" / "llama-8b.yaml"
-    asked = ("--account", account, "--provider", "skeleton", "-o", "json")
+    asked = ("--account", account, "--market", "live", "-o", "json")
     done = costopt(installed, "plan", job, *asked)
     assert done.returncode == 3, done.stderr
     assert "unknown_instance_type" in done.stderr

@@ -126,8 +126,13 @@ REFUSED: list[tuple[str, Callable[[co.Job, co.Market], Any]]] = [
     ("now", lambda job, market: co.load_job(JOB, now=datetime(2026, 8, 1))),  # noqa: DTZ001
     ("market", lambda job, market: co.plan(job, market="m.parquet")),  # type: ignore[arg-type]
     ("account", lambda job, market: co.plan(job, account="a.yaml")),  # type: ignore[arg-type]
-    ("providers", lambda job, market: co.plan(job, market=market, providers=["aws"])),
-    ("providers", lambda job, market: co.plan(job, providers=[1])),  # type: ignore[list-item]
+    ("provider", lambda job, market: co.plan(job, provider=[1])),  # type: ignore[list-item]
+    ("region", lambda job, market: co.plan(job, region=3)),  # type: ignore[arg-type]
+    ("at", lambda job, market: co.plan(job, market="live", at=datetime.now(UTC))),
+    ("max_age_s", lambda job, market: co.plan(job, market="live", max_age_s=60.0)),
+    ("gpus", lambda job, market: co.load_job(JOB, gpus="8xH10")),
+    ("gpus", lambda job, market: co.load_job(JOB, gpus=8)),  # type: ignore[arg-type]
+    ("capacity", lambda job, market: co.plan(job, capacity="spt")),  # type: ignore[arg-type]
     ("points", lambda job, market: co.frontier(job, points=0)),
     ("points", lambda job, market: co.frontier(job, points=2.5)),  # type: ignore[arg-type]
     ("capacity", lambda job, market: co.what_if(job, "cheapest", capacity="spt")),  # type: ignore[arg-type]
