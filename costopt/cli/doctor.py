@@ -11,7 +11,6 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata, util
 from pathlib import Path
@@ -20,11 +19,11 @@ import click
 
 from costopt import __version__
 from costopt.cli.doctor_store import store_checks
-from costopt.cli.options import account_option, output_option, print_table, state_dir_option, words
-from costopt.domain.account import Account
+from costopt.cli.options import account_option, output_option, print_table, state_dir_option
+from costopt.cli.provider_account import connected_provider, nearest_account
 from costopt.domain.errors import DISTRIBUTION, FOREIGN, CostoptError, install_hint
 from costopt.planning.request import load_account
-from costopt.provider.base import Capability, Check, CheckStatus, Provider
+from costopt.provider.base import Capability, Check, CheckStatus
 from costopt.render.table import Column, Table
 
 MIN_PYTHON = (3, 11)
@@ -62,6 +61,7 @@ def doctor(
             raise click.UsageError("--regions and --iam-policy are about a provider: name one")
         checks = [*_checks(state_dir), *store_checks(load_account(account))]
     else:
+        account = nearest_account(account)
         if iam_policy:
             click.echo(access_policies(provider, regions, account))
             return
@@ -209,7 +209,7 @@ def _browser() -> Check:
 def account_checks(provider: str, regions: str | None, account_file: str | None) -> list[Check]:
     """Return the checks. Raise ProviderError, MissingExtraError, SpecError, UsageError."""
     account = load_account(account_file)
-    with _doctor(provider, regions, account) as doctor:
+    with connected_provider(provider, regions, account, Capability.ACCOUNT_CHECKS) as doctor:
         checks = list(doctor.checks(account.owner, account.store))
     return [*checks, *store_checks(account)]
 
@@ -217,49 +217,8 @@ def account_checks(provider: str, regions: str | None, account_file: str | None)
 def access_policies(provider: str, regions: str | None, account_file: str | None) -> str:
     """Return the minimal permissions of the provider's roles. Raise as ``account_checks``."""
     account = load_account(account_file)
-    with _doctor(provider, regions, account) as doctor:
+    with connected_provider(provider, regions, account, Capability.ACCOUNT_CHECKS) as doctor:
         return json.dumps(doctor.access_policies(account.owner, account.store), indent=2)
-
-
-@contextmanager
-def _doctor(name: str, regions: str | None, account: Account) -> Iterator[Provider]:
-    from costopt.catalog.site_machines import account_catalog
-    from costopt.controller.site import connect_provider, find_adapter
-    from costopt.engine.loop import WallClock
-    from costopt.spec.account_file import options_model
-
-    model = options_model(find_adapter(name))
-    options = {"machines": account_catalog(account), **account.providers.get(name, {})}
-    if not options.get("cluster"):
-        if model is not None and "regions" not in model.model_fields:
-            raise click.UsageError(
-                f"provider {name} is a cluster: give --account FILE, with cluster: NAME and what "
-                f"else describes it under providers: {name}:"
-            )
-        asked = None if regions is None else words(regions)
-        options["regions"] = asked or options.get("regions") or _usual_region(name)
-    elif regions is not None:
-        raise click.UsageError(f"provider {name} of the account file is a cluster, without regions")
-    provider = connect_provider(name, WallClock(), options)
-    try:
-        if Capability.ACCOUNT_CHECKS not in provider.capabilities():
-            raise click.UsageError(f"the account file names no account with provider {name!r}")
-        yield provider
-    finally:
-        provider.close()
-
-
-def _usual_region(provider: str) -> tuple[str, ...]:
-    from costopt.catalog import find_traits
-
-    for variable in find_traits(provider).region_variables:
-        region = os.environ.get(variable)
-        if region:
-            return (region,)
-    raise click.UsageError(
-        f"which regions of {provider}? Give --regions, or --account FILE that names the provider "
-        "with its regions"
-    )
 
 
 REINSTALL = f"pip install --force-reinstall {DISTRIBUTION}"

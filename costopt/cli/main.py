@@ -93,6 +93,11 @@ SECTIONS = {
         ),
     },
     "Set up": {
+        "setup": CommandEntry(
+            "costopt.cli.setup",
+            "setup",
+            "Create what an account with PROVIDER needs, or remove it.",
+        ),
         "doctor": CommandEntry(
             "costopt.cli.doctor", "doctor", "Check this installation, or the account with PROVIDER."
         ),

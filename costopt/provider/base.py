@@ -17,6 +17,7 @@ from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
 from costopt.domain.notices import spot_notice_s
 from costopt.domain.runtime import Runtime
+from costopt.provider.setup import AccountSetup
 
 ProviderOptions = Mapping[str, object]
 
@@ -29,6 +30,7 @@ class Capability(StrEnum):
     CHARGES = "charges"
     PRICE_HISTORY = "price_history"
     ACCOUNT_CHECKS = "account_checks"
+    ACCOUNT_SETUP = "account_setup"
     ORPHANED_RESOURCES = "orphaned_resources"
     KNOWN_NODES = "known_nodes"
     PARTIAL_FAILURES = "partial_failures"
@@ -41,6 +43,7 @@ CAPABILITY_METHODS: Mapping[Capability, tuple[str, ...]] = {
     Capability.CHARGES: ("charge",),
     Capability.PRICE_HISTORY: ("price_series", "price_changes", "list_price"),
     Capability.ACCOUNT_CHECKS: ("checks", "access_policies"),
+    Capability.ACCOUNT_SETUP: ("account_setup",),
     Capability.ORPHANED_RESOURCES: ("orphaned_resources", "delete_resource"),
     Capability.KNOWN_NODES: ("restore_known_nodes",),
     Capability.PARTIAL_FAILURES: ("unreachable_regions", "errors_by_region"),
@@ -238,6 +241,13 @@ class Provider(ABC):
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
         """ACCOUNT_CHECKS: least-privilege policies by role, in the provider's own format."""
         self._refuse("access_policies")
+
+    def account_setup(self, owner: str, store: str | None) -> AccountSetup:
+        """ACCOUNT_SETUP: what the account needs; ``store`` None: one with a name of its own.
+
+        Changes nothing.
+        """
+        self._refuse("account_setup")
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         """ORPHANED_RESOURCES: what has this owner tag, is not a node, and no living node uses."""

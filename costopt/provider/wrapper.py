@@ -21,6 +21,7 @@ from costopt.provider.base import (
     PriceSeriesKey,
     Provider,
 )
+from costopt.provider.setup import AccountSetup
 
 T = TypeVar("T")
 
@@ -111,6 +112,9 @@ class ProviderWrapper(Provider):
 
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
         return self._optional("access_policies", lambda: self._raw.access_policies(owner, store))
+
+    def account_setup(self, owner: str, store: str | None) -> AccountSetup:
+        return self._optional("account_setup", lambda: self._raw.account_setup(owner, store))
 
     def orphaned_resources(self, owner: str) -> tuple[OrphanedResource, ...]:
         return self._optional("orphaned_resources", lambda: self._raw.orphaned_resources(owner))

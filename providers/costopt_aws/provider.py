@@ -10,6 +10,7 @@ from costopt.domain.market import Interruption
 from costopt.domain.ports import Clock
 from costopt.provider.base import Check, OrphanedResource
 from costopt.provider.node_book import NodeBook
+from costopt.provider.setup import AccountSetup
 from costopt_aws.billing import Billing, CostExplorer
 from costopt_aws.bootstrap import AwsBootstrap
 from costopt_aws.cleanup import InstanceTerminator, OrphanedResources
@@ -22,6 +23,7 @@ from costopt_aws.market import AwsMarket, LaunchPrice
 from costopt_aws.notices import InterruptionQueue
 from costopt_aws.offers import NAME
 from costopt_aws.options import AwsOptions
+from costopt_aws.setup import AwsSetup
 
 
 class AwsProvider(AwsMarket):
@@ -119,6 +121,10 @@ class AwsProvider(AwsMarket):
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
         """Return the IAM policies of the controller and of nodes, and the nodes' trust policy."""
         return Doctor(self.clients, self.options).policies(owner, store)
+
+    def account_setup(self, owner: str, store: str | None) -> AccountSetup:
+        """Return what the account needs, as steps."""
+        return AwsSetup(self.clients, self.options, owner, store)
 
     def close(self) -> None:
         """Close the connections."""
