@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.market import Gpu, InstanceType
+from costopt.domain.scaling import kept_speed_up
 
 MFU_SPREAD = 0.3
 """Half of the 90 % interval of a speed from FLOPs on the GPU whose MFU is given: an assumption."""
-SCALING_SPREAD = 0.1
-"""What each doubling of the GPUs adds to the half of the interval, up to 0.5: an assumption."""
 UNRECORDED = Estimate(1.0, 0.5, 2.0, Basis.PRIOR, "models without a recorded MLPerf time")
 """The MFU of one GPU model over that of another where the record lacks one of them."""
 
@@ -58,15 +57,15 @@ class Throughput:
     """How fast the job runs: measured points, else FLOPs per unit and an MFU.
 
     ``scaling_efficiency`` is the share of the ideal speed-up that remains at each doubling of the
-    GPUs beyond the measured points or the scale of the MFU (1.0 is linear): units/s change by
-    (2 · efficiency) per doubling, up or down. With ``independent_gpus``, GPUs do units alone:
-    exactly linear in their number, up to that one.
+    GPUs beyond the measured points or the scale of the MFU (1.0 is linear), None where the recorded
+    one of the machine's links counts: units/s change by (2 · efficiency) per doubling, up or down.
+    With ``independent_gpus``, GPUs do units alone: exactly linear in their number, up to that one.
     """
 
     points: tuple[ThroughputSample, ...] = ()
     flops_per_unit: float | None = None
     mfu: Mfu | None = None
-    scaling_efficiency: float = 0.9
+    scaling_efficiency: float | None = None
     independent_gpus: int | None = None
 
     def units_per_s(self, machine: InstanceType, gpus: int) -> Estimate | None:
@@ -82,7 +81,7 @@ class Throughput:
             (p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)
         )
         if points:
-            return self._from_points(points, gpus)
+            return self._from_points(points, machine, gpus)
         if self.flops_per_unit is None or self.mfu is None:
             return None
         return self._from_flops(self.flops_per_unit, self.mfu, machine, gpus)
@@ -90,27 +89,36 @@ class Throughput:
     def _from_flops(
         self, flops_per_unit: float, mfu: Mfu, machine: InstanceType, gpus: int
     ) -> Estimate:
-        doublings = math.log2(gpus / (mfu.gpus or machine.gpu_count))
+        scaled, per_doubling = self._scaling(machine, mfu.gpus or machine.gpu_count, gpus)
         factor = mfu.factor_on(machine.gpu)
         ratio, fall, rise, on_gpu = 1.0, 0.0, 0.0, ""
         if factor is not None:
             ratio = factor.value
             fall, rise = 1 - factor.low / ratio, factor.high / ratio - 1
             on_gpu = f"; × {ratio:.2f} ({factor.low:.2f} to {factor.high:.2f}) on {factor.source}"
-        share = min(1.0, mfu.value * ratio * self.scaling_efficiency**doublings)
+        share = min(1.0, mfu.value * ratio * scaled.value)
         value = gpus * machine.gpu.peak_tflops * 1e12 * share / flops_per_unit
-        scaling = min(0.5, SCALING_SPREAD * abs(doublings))
         scale = "one node" if mfu.gpus is None else f"{mfu.gpus} GPU{'s' * (mfu.gpus > 1)}"
         return Estimate(
             value,
-            value * max(0.1, 1 - math.hypot(mfu.spread, fall, scaling)),
-            value * (1 + math.hypot(mfu.spread, rise, scaling)),
+            value * max(0.1, 1 - math.hypot(mfu.spread, fall, 1 - scaled.low / scaled.value)),
+            value * (1 + math.hypot(mfu.spread, rise, scaled.high / scaled.value - 1)),
             Basis.MODELLED,
-            f"MFU {mfu.value:.3g} of {mfu.gpu_model} at {scale}, "
-            f"{100 * self.scaling_efficiency:.3g} % of it per doubling{on_gpu}",
+            f"MFU {mfu.value:.3g} of {mfu.gpu_model} at {scale}{per_doubling}{on_gpu}",
         )
 
-    def _from_points(self, points: list[tuple[int, float]], gpus: int) -> Estimate:
+    def _scaling(self, machine: InstanceType, begin_gpus: int, gpus: int) -> tuple[Estimate, str]:
+        """The speed per GPU over that of ``begin_gpus``, and how to say so."""
+        kept = kept_speed_up(machine, begin_gpus, gpus, self.scaling_efficiency)
+        if begin_gpus == gpus:
+            return kept, ""
+        each = kept.value ** (1 / math.log2(gpus / begin_gpus))
+        source = "" if self.scaling_efficiency else f" ({kept.source})"
+        return kept, f", {100 * each:.3g} % of it per doubling{source}"
+
+    def _from_points(
+        self, points: list[tuple[int, float]], machine: InstanceType, gpus: int
+    ) -> Estimate:
         if self.independent_gpus is not None:
             (known_gpus, speed), gpus = points[0], min(gpus, self.independent_gpus)
             return Estimate.exact(speed * gpus / known_gpus, Basis.MODELLED, "the job's task time")
@@ -126,13 +134,12 @@ class Throughput:
             low, high = sorted((s0, s1))
             return Estimate(value, low, high, Basis.MODELLED, "between the job's measured points")
         n0, s0 = below[-1] if below else above[0]
-        doublings = math.log2(gpus / n0)
-        value = s0 * (2 * self.scaling_efficiency) ** doublings
-        spread = min(0.5, SCALING_SPREAD * abs(doublings))
+        scaled, per_doubling = self._scaling(machine, n0, gpus)
+        linear = s0 * gpus / n0
         return Estimate(
-            value,
-            value * (1 - spread),
-            value * (1 + spread),
+            linear * scaled.value,
+            linear * scaled.low,
+            linear * scaled.high,
             Basis.MODELLED,
-            f"beyond the job's measured points at {self.scaling_efficiency:.0%} per doubling",
+            f"beyond the job's measured points{per_doubling}",
         )

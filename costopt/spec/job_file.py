@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from costopt.domain.job import WorkUnit
+from costopt.domain.scaling import FAST_LINKS, SLOW_LINKS
 from costopt.domain.storage import KEPT_CHECKPOINTS
 from costopt.spec.array_section import ArraySection
 from costopt.spec.fields import (
@@ -137,10 +138,12 @@ class ThroughputSection(FileModel):
         description="share of the peak TFLOPS that a GPU reaches (model FLOPs utilization): of one "
         "node, or at the scale that the section names",
     )
-    scaling_efficiency: Share = Field(
-        default=0.9,
+    scaling_efficiency: Share | None = Field(
+        default=None,
         description="share of the ideal speed-up kept at each doubling of the GPUs beyond one "
-        "node, the points, or the scale of the MFU",
+        "node, the points, or the scale of the MFU; default: as recorded, "
+        f"{FAST_LINKS.value:g} on NVLink, InfiniBand and EFA, {SLOW_LINKS.value:g} on PCIe and "
+        "Ethernet",
     )
 
 

@@ -130,7 +130,7 @@ def test_a_plan_says_whose_figures_are_those_of_the_fallback(tmp_path: Path) -> 
 
 
 def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> None:
-    done = invoke("plan", job_file(tmp_path, "20m"), "-o", "json")
+    done = invoke("plan", job_file(tmp_path, "13m"), "-o", "json")
     assert done.exit_code == 3
     assert failure(done).code == "infeasible"
     assert "deadline" in done.stderr

@@ -15,6 +15,7 @@ from costopt.domain.fleet import Node
 from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import StrategySpec
+from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Decision, Target, View
 from costopt.market.hazard import LearnedHazard
 from costopt.market.lifetime import LifetimeModel, prior_rates
@@ -122,7 +123,12 @@ def test_a_launch_takes_its_time_at_any_speed() -> None:
     """On capacity that lasts, each gang costs its price for its start and its work."""
     lasting = replace(prior_rates(), up_per_hour=(1e-6,) * len(prior_rates().up_per_hour))
     strategy = AdaptiveStrategy(lifetimes=LifetimeModel(prior=lasting))
-    job = replace(task(deadline_s=30 * HOUR_S, nodes=(1, 4), save_s=0.0), startup_s=1800.0)
+    measured = tuple(ThroughputSample("V100", n, n**0.9) for n in range(1, 5))
+    job = replace(
+        task(deadline_s=30 * HOUR_S, nodes=(1, 4), save_s=0.0),
+        startup_s=1800.0,
+        throughput=Throughput(measured),
+    )
     offers = [offer(SPOT_A, 2.0), replace(SAFE_OFFER, nodes_available=2)]
     view = build_view(job, offers, uninterruptible_s=300.0)
     weighed = only(strategy.decide(view)).alternatives
@@ -221,9 +227,10 @@ def test_an_alternative_that_would_be_late_has_no_value() -> None:
 
 
 def _grows(deadline_h: float, nodes: tuple[Node, ...] = ()) -> Decision:
-    """4 h of work on one node; a second one may help."""
+    """4 h of work on one node; a second one may help, at a tenth less for each."""
+    speed = Throughput((ThroughputSample("V100", 1, 1.0),), scaling_efficiency=0.9)
     view = build_view(
-        task(deadline_s=deadline_h * HOUR_S, nodes=(1, 2)),
+        replace(task(deadline_s=deadline_h * HOUR_S, nodes=(1, 2)), throughput=speed),
         [offer(SPOT_A, 2.0), SAFE_OFFER],
         nodes=nodes,
     )

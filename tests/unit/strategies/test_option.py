@@ -8,6 +8,7 @@ import pytest
 
 from costopt.domain.job import Phase, Resources
 from costopt.domain.policy import Objective
+from costopt.domain.scaling import FAST_LINKS
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.strategies.gang_options import gang_options, spot_options, uninterruptible_options
 from tests.support.engine_fixtures import BIG_SAFE, HOUR_S, SAFE, SPOT_A, SPOT_B, task
@@ -80,7 +81,7 @@ def test_an_estimated_speed_counts_at_its_lower_end_until_it_is_measured() -> No
     (guessed,) = gang_options(view, view.jobs[0])
     measured = build_view(job, [offer(SPOT_A, 2.0)], speed_factor=0.5)
     (known,) = gang_options(measured, measured.jobs[0])
-    assert guessed.units_per_s == pytest.approx(2.0 * 0.9)
+    assert guessed.units_per_s == pytest.approx(2.0 * FAST_LINKS.low / FAST_LINKS.value)
     assert known.units_per_s == pytest.approx(2.0 * 0.5)
 
 

@@ -12,6 +12,7 @@ from costopt.domain.job import Phase
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.ports import Strategy
 from costopt.domain.power import PowerCap
+from costopt.domain.scaling import FAST_LINKS
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Target, View
 from costopt.strategies.adaptive.strategy import AdaptiveStrategy
@@ -46,8 +47,9 @@ NEEDED_S = 150 + 4 * HOUR_S * (1 + 10 / 1800) + 10
 """Start, 4 h of work with their saves, and the last save."""
 
 
-BIG_NEEDED_S = 150 + 4 * HOUR_S / 3.2 * (1 + 10 / 1800) + 10
-"""The same on four GPUs, of which at least 3.2 are known to count."""
+BIG_SPEED = 4 * (FAST_LINKS.low / FAST_LINKS.value) ** 2
+BIG_NEEDED_S = 150 + 4 * HOUR_S / BIG_SPEED * (1 + 10 / 1800) + 10
+"""The same on four GPUs, two doublings."""
 
 
 def _decide(view: View, *targets: Target) -> tuple[tuple[Target, ...], str | None]:
