@@ -16,11 +16,17 @@ from threading import Event
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTimeError
 
 from costopt.database.database_url import is_url, postgres_url, redacted_url
-from costopt.database.failures import corrupt_error, postgres_error, sqlite_error, text_error
+from costopt.database.failures import (
+    connection_lost_error,
+    corrupt_error,
+    postgres_error,
+    sqlite_error,
+    text_error,
+)
 from costopt.database.migrations import Transaction, Values
 from costopt.database.sqlite import make_private
 from costopt.domain.errors import LedgerError
@@ -110,6 +116,9 @@ class Database:
             yield
         except DBAPIError as error:
             raise self._refusal(error.orig or error) from error
+        except PendingRollbackError as error:
+            # The connection was found lost and is used again before its transaction has ended.
+            raise connection_lost_error(self.what, error) from error
         except NoConnectionInTimeError as error:
             raise LedgerError(
                 f"{self.what}: all connections are in use ({error})",

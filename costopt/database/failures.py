@@ -93,6 +93,15 @@ def corrupt_error(what: str, why: object) -> LedgerError:
     return LedgerError(f"{what}: {CORRUPT} ({said})", hint=RESTORE_HINT, code="SQLITE_CORRUPT")
 
 
+CONNECTION_FAILURE = "08006"
+
+
+def connection_lost_error(what: str, why: object) -> LedgerError:
+    """Return the LedgerError of a transaction whose connection was lost."""
+    meaning, hint = _POSTGRES["08"]
+    return LedgerError(f"{what}: {meaning} ({why})", hint=hint, code=CONNECTION_FAILURE)
+
+
 def postgres_error(what: str, error: BaseException) -> LedgerError:
     """Return the LedgerError of an error of psycopg; its ``code`` is the SQLSTATE.
 
@@ -131,4 +140,4 @@ def _state_without_code(error: BaseException) -> str:
         return "28000"
     if "too many clients" in said or "too many connections" in said:
         return "53300"
-    return "08006"
+    return CONNECTION_FAILURE

@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from costopt.database.connection import Database
 from costopt.database.migrations import Transaction
 from costopt.domain.errors import LedgerError
 from costopt.domain.events import RunStopped
@@ -296,6 +298,27 @@ class Cutter:
                 client.sendall(data)
         with suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_transaction_that_outlives_its_connection_is_refused(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    database = Database("ledger", postgres_url, lock=1)
+
+    def use_after_the_loss() -> None:
+        with database.reading() as transaction:
+            transaction.execute("SELECT 1")
+            postgres.stop()
+            postgres.start()
+            with suppress(OperationalError):
+                transaction.execute("SELECT 1")
+            transaction.execute("SELECT 1")
+
+    with pytest.raises(LedgerError, check=has_code("08006")):
+        use_after_the_loss()
+    with database.reading() as transaction:
+        assert transaction.execute("SELECT 1") == [(1,)]
+    database.close()
 
 
 @pytest.mark.parametrize("forward", [True, False])
