@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 HERE = Path(__file__).parent
 FILES = ("account.yaml", "policy.yaml", "train.py")
@@ -113,7 +114,8 @@ def main() -> int:
             daemon.wait()
     print(f"\nall {options.jobs} jobs are done after {time.monotonic() - begun:.0f} s")
     _costopt(folder, ("status", *STATE))
-    _costopt(folder, ("report", TRAININGS[0].name, *STATE, "--to", "report.html"))
+    with (folder / "report.html").open("wb") as page:
+        _costopt(folder, ("report", TRAININGS[0].name, *STATE, "-o", "html"), to=page)
     return 0
 
 
@@ -163,10 +165,11 @@ def _started(folder: Path, arguments: tuple[str, ...]) -> subprocess.Popen[bytes
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
 
 
-def _costopt(folder: Path, arguments: tuple[str, ...]) -> None:
-    """Print a command and run it. Exit where it fails."""
-    print(f"\n$ costopt {shlex.join(arguments)}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "costopt", *arguments], cwd=folder, check=False)
+def _costopt(folder: Path, arguments: tuple[str, ...], to: IO[bytes] | None = None) -> None:
+    """Print a command and run it, its output ``to`` a file. Exit where it fails."""
+    print(f"\n$ costopt {shlex.join(arguments)}{' > report.html' if to else ''}", flush=True)
+    command = [sys.executable, "-m", "costopt", *arguments]
+    done = subprocess.run(command, cwd=folder, check=False, stdout=to)
     if done.returncode != 0:
         sys.exit(done.returncode)
 
