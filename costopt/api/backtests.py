@@ -149,15 +149,14 @@ class BacktestResult(Tabular):
         title = f"{self.job.name}: dollars above the hindsight optimum, mean per window"
         return regret_table(self.summaries, title)
 
-    def write_report(self, path: StrPath) -> Path:
-        """Write results, curves and decisions of the first window as one HTML file; return its
-        path.
+    def to_html(self) -> str:
+        """Return results, curves and decisions of the first window as one HTML document.
 
-        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        Raise MissingExtraError without the extra report.
         """
-        from costopt.render.reports.backtest import write_grid_report
+        from costopt.render.reports.backtest import grid_page
 
-        return write_grid_report(self.summaries, self.grid, self.config, Path(path), self.scores)
+        return grid_page(self.summaries, self.grid, self.config, self.scores)
 
 
 def backtest(

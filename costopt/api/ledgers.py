@@ -190,15 +190,15 @@ class JobRun(Tabular):
             case "nodes":
                 return to_chart(f"Nodes of {self.name}", run_charts.timeline(view))
 
-    def write_report(self, path: StrPath) -> Path:
-        """Write the job's report as one HTML file; return its path.
+    def to_html(self) -> str:
+        """Return the job's report as one HTML document.
 
-        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        Raise MissingExtraError without the extra report.
         """
-        from costopt.render.reports.run import write_run_report
+        from costopt.render.reports.run import run_page
 
         events = [recorded.event for recorded in self.events()]
-        return write_run_report(events, Path(path), now=self.now(), title=self.name)
+        return run_page(events, now=self.now(), title=self.name)
 
     def table(self) -> Table:
         """Return the table of the job's figures at the present of its clock."""

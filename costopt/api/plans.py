@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from costopt.api.inputs import (
@@ -203,17 +202,16 @@ class WhatIfResult(Tabular):
 
         return table_frame(self.table())
 
-    def write_report(self, path: StrPath) -> Path:
-        """Write scenarios and frontier as one HTML file; return its path.
+    def to_html(self) -> str:
+        """Return scenarios and frontier, drawn, as one HTML document.
 
-        Raise MissingExtraError without the extra report, StoreError if the file cannot be written.
+        Raise MissingExtraError without the extra report.
         """
-        from costopt.render.reports.what_if import write_what_if_report
+        from costopt.render.reports.what_if import what_if_page
 
-        return write_what_if_report(
+        return what_if_page(
             self._rows(),
             self.table(),
-            Path(path),
             policy=self.frontier.policy.name,
             title=f"What if: {self.job.name}",
         )

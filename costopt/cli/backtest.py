@@ -35,6 +35,7 @@ from costopt.cli.options import (
     words,
 )
 from costopt.formatting import seconds_text
+from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.api.backtests import BacktestResult, Group, ScoredTrial
@@ -110,7 +111,6 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     help="Append each run's score to this file and skip runs already in it.",
 )  # fmt: skip
 @click.option("--runs", type=FILE, metavar="FILE", help="Write every run here as CSV.")
-@click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here.")
 @output_option
 def backtest(
     job: str,
@@ -138,7 +138,6 @@ def backtest(
     ray: str | None,
     results: Path | None,
     runs: Path | None,
-    report: Path | None,
     output: str,
 ) -> None:
     """Try policies on a recorded market.
@@ -152,10 +151,13 @@ def backtest(
     from costopt.api import backtests
     from costopt.api.inputs import load_account, load_job, read_market
     from costopt.controller.live_carbon import LIVE
+    from costopt.render.html import require_report_extra
 
     if carbon == LIVE:
         raise click.UsageError("--carbon live is of the present, a backtest of the past")
-    _check_folders(report=report, results=results, runs=runs)
+    _check_folders(results=results, runs=runs)
+    if output == OutputFormat.HTML:
+        require_report_extra()
     chosen = words(policies)
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
@@ -190,7 +192,7 @@ def backtest(
         progress=progress,
     )
     table = result.regret_table() if regret else result.table()
-    _print_result(result, table, output, shown=progress.notes, runs=runs, report=report)
+    _print_result(result, table, output, shown=progress.notes, runs=runs)
 
 
 def _print_result(
@@ -200,7 +202,6 @@ def _print_result(
     *,
     shown: Collection[str],
     runs: Path | None,
-    report: Path | None,
 ) -> None:
     """Write the notes that were not shown yet, the table and the files."""
     from costopt.backtesting.results_file import write_runs
@@ -208,12 +209,10 @@ def _print_result(
     for note in result.notes:
         if note not in shown:
             print_error("note", note)
-    print_table(table, output)
+    print_table(table, output, result.to_html)
     if runs is not None:
         write_runs(result.scores, runs)
         click.echo(f"runs: {runs}", err=True)
-    if report is not None:
-        click.echo(f"report: {result.write_report(report)}", err=True)
 
 
 def _check_folders(**paths: Path | None) -> None:
@@ -221,10 +220,6 @@ def _check_folders(**paths: Path | None) -> None:
     for name, path in paths.items():
         if path is not None and not path.parent.is_dir():
             raise click.UsageError(f"--{name} {path}: there is no folder {path.parent}")
-    if paths["report"] is not None:
-        from costopt.render.html import require_report_extra
-
-        require_report_extra()
 
 
 FIRST_LINE_S = 10.0

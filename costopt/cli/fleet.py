@@ -11,6 +11,7 @@ import click
 
 from costopt.cli.groups import CommandEntry, LazyGroup
 from costopt.cli.options import Number, duration_s, instant, output_option, print_table, words
+from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.backtesting.fleet.policies import FleetTrial
@@ -81,13 +82,12 @@ def _trial_options(command: Command) -> Command:
 @click.option(
     "--policies", default=",".join(POLICY_NAMES), metavar="A,B,…", help="Policies to compare."
 )
-@click.option("--report", type=FILE, metavar="FILE", help="Write an HTML report here.")
 @click.option("--ray", metavar="ADDRESS",
               help="Run the policies on this Ray cluster; local starts one here.")  # fmt: skip
 @output_option
 def replay(
     jobs: Path, cluster: Path, from_at: datetime | None, days: float | None, without_tenants: str,
-    restart_s: float, speed: str, policies: str, report: Path | None, ray: str | None, output: str,
+    restart_s: float, speed: str, policies: str, ray: str | None, output: str,
 ) -> None:  # fmt: skip
     """Replay recorded jobs under several policies.
 
@@ -102,6 +102,7 @@ def replay(
     --output csv and json hold all figures, by tenant too.
     """
     from costopt.backtesting.fleet.policies import replay_fleet
+    from costopt.render.html import require_report_extra
     from costopt.spec.fields import did_you_mean
     from costopt.views.fleet import fleet_table
 
@@ -114,20 +115,21 @@ def replay(
             )
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
-    if report is not None:
-        _check_report(report)
+    if output == OutputFormat.HTML:
+        require_report_extra()
     trial = _trial(jobs, cluster, from_at, days, without_tenants, restart_s, speed)
     result = replay_fleet(trial, chosen, ray)
     title = (
         f"{trial.workload.title}: {len(trial.workload.jobs):,} jobs of {trial.days:g} days on "
         f"{trial.cluster.name}"
     )
-    print_table(fleet_table(result.figures, title, result.notes), output)
-    if report is not None:
-        from costopt.render.reports.fleet import write_fleet_report
 
-        written = write_fleet_report(result.figures, report, title=title, notes=result.notes)
-        click.echo(f"report: {written}", err=True)
+    def page() -> str:
+        from costopt.render.reports.fleet import fleet_page
+
+        return fleet_page(result.figures, title=title, notes=result.notes)
+
+    print_table(fleet_table(result.figures, title, result.notes), output, page)
 
 
 @click.command()
@@ -159,14 +161,6 @@ def size(
         tried.append(each)
     static_gpus = int(trial.partitions.sum())
     print_table(size_table(tried[-1], policy, static_gpus), output)
-
-
-def _check_report(report: Path) -> None:
-    from costopt.render.html import require_report_extra
-
-    if not report.parent.is_dir():
-        raise click.UsageError(f"--report {report}: there is no folder {report.parent}")
-    require_report_extra()
 
 
 def _trial(

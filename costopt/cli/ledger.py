@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ from click.core import ParameterSource
 
 from costopt.cli.connection import OpenSource, source_options
 from costopt.cli.options import account_option, output_option, print_table
+from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
@@ -35,30 +35,27 @@ def events(job: str | None, after: int, source: OpenSource, output: str) -> None
 
 @click.command()
 @click.argument("job")
-@click.option(
-    "--to",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Where to write it; default: JOB.html.",
-)
 @account_option
 @source_options
+@output_option
 @click.pass_context
 def report(
-    context: click.Context, job: str, to: Path | None, account: str | None, source: OpenSource
+    context: click.Context, job: str, account: str | None, source: OpenSource, output: str
 ) -> None:
-    """Write a job's report as one HTML file.
+    """Show what a job did and what it cost.
 
-    It holds the nodes over time, dollars and energy against on-demand, progress against the
-    deadline and every event, and needs nothing but a browser. Prints the file's path. With
-    --account on the command line, the ledger is compared with what the account's providers billed.
+    --output html is one page that needs nothing but a browser: the nodes over time, dollars and
+    energy against on-demand, progress against the deadline, and every event. With --account on the
+    command line, the ledger is compared with what the account's providers billed.
     """
     from costopt.ledger.run_view import RunView
     from costopt.render.html import require_report_extra
-    from costopt.render.reports.run import write_run_report
+    from costopt.render.reports.run import run_page
     from costopt.views.bill import ledger_drift
+    from costopt.views.job import job_table
 
-    require_report_extra()
+    if output == OutputFormat.HTML:
+        require_report_extra()
     with source() as runs:
         known = runs.job(job)
         recorded, now = [each.event for each in known.events()], known.now()
@@ -68,10 +65,11 @@ def report(
     charges = _charges(account, run) if account and asked else []
     for charge in charges:
         click.echo(ledger_drift(charge, run), err=True)
-    path = write_run_report(
-        recorded, to or Path(f"{job}.html"), now=now, title=job, charges=charges
-    )
-    click.echo(path)
+
+    def page() -> str:
+        return run_page(recorded, now=now, title=job, charges=charges)
+
+    print_table(job_table({"summary": run.summary}, output), output, page)
 
 
 def _charges(account_file: str, run: RunView) -> list[ProviderCharge]:

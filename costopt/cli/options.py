@@ -412,10 +412,16 @@ def output_option(command: Command) -> Command:
     return _format_option(wide_option(command))
 
 
-def print_table(table: Table, output: str) -> None:
-    """Write the table to stdout, with all columns if the command has --wide."""
+def print_table(table: Table, output: str, page: Callable[[], str] | None = None) -> None:
+    """Write the table to stdout, with all columns if the command has --wide.
+
+    ``page`` makes its HTML document where that holds more than the table.
+    """
     from costopt.render.writers import write_table
 
+    if page is not None and output == OutputFormat.HTML:
+        sys.stdout.write(page())
+        return
     context = click.get_current_context(silent=True)
     wide = context is not None and bool(context.meta.get(WIDE))
     write_table(table, OutputFormat(output), sys.stdout, wide=wide)

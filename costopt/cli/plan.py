@@ -49,6 +49,7 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
 from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S
 from costopt.planning.what_if import POLICY_TERMS, TERMS
+from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.api.inputs import Market
@@ -188,8 +189,6 @@ def _share(context: click.Context, option: click.Parameter, word: str) -> float:
               "aims at next.")  # fmt: skip
 @click.option("--points", type=click.IntRange(0, 100), default=24,
               help="Points of the frontier of the first policy; 0: none.")  # fmt: skip
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write an HTML report with the chart of the frontier here.")  # fmt: skip
 @market_option
 @at_option
 @max_age_option
@@ -206,7 +205,7 @@ def what_if(
     tolerance: tuple[float, ...], points: int, market: Path | None, at: datetime | None,
     max_age_s: float | None, carbon: Path | None, account: str | None,
     providers: tuple[str, ...], regions: tuple[str, ...], gpus: str | None, spot: bool | None,
-    report: Path | None, output: str,
+    output: str,
 ) -> None:  # fmt: skip
     """Compare policies, deadlines and capacity types.
 
@@ -214,17 +213,18 @@ def what_if(
     changes are those from the first tolerance. ★: no other saves
     dollars or kilowatt-hours, beyond the simulation's noise, at no more of the other. Below it is
     the frontier of the first policy at the job's own deadline: Pareto-optimal plans in dollars, kWh
-    and finish time, by ascending dollars; --report draws it. Exits with 3 if no scenario is
+    and finish time, by ascending dollars; --output html draws it. Exits with 3 if no scenario is
     feasible, with 5 if every price is too old. Of several jobs, or all in a FOLDER, each scenario
     is a plan of them together, and its row their totals.
     """
     from costopt.api import plans
+    from costopt.render.html import require_report_extra
 
     chosen = words(policies)
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
-    if report is not None:
-        _check_report(report)
+    if output == OutputFormat.HTML:
+        require_report_extra()
     restriction = restrict(providers, regions, spot)
     if spot is not None:
         if capacity != (POLICY_TERMS,):
@@ -234,7 +234,7 @@ def what_if(
         find_job_files(jobs), market, account, at, restriction, gpus, carbon, max_age_s
     )
     if len(read.jobs) > 1:
-        refuse_options("report", "tolerance", "points")
+        refuse_options("tolerance", "points")
         from costopt.api import many_jobs
 
         together = many_jobs.what_if_jobs(
@@ -253,21 +253,10 @@ def what_if(
     )
     for note in result.notes:
         print_error("note", note)
-    print_table(result.table(), output)
-    if report is not None:
-        click.echo(f"report: {result.write_report(report)}", err=True)
+    print_table(result.table(), output, result.to_html)
     raise_if_stale(result.scenarios)
     if all(scenario.forecast is None for scenario in result.scenarios):
         raise InfeasibleError(f"no scenario finishes {result.job.name} in time")
-
-
-def _check_report(path: Path) -> None:
-    """Raise MissingExtraError or UsageError if the report cannot be written."""
-    from costopt.render.html import require_report_extra
-
-    require_report_extra()
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--report {path}: there is no folder {path.parent}")
 
 
 class _Prices(TypedDict):

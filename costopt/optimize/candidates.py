@@ -281,10 +281,10 @@ class RejectionExplainer:
     def _more_expensive(self, pool: Pool, row: int, plan_score_usd: float) -> Rejection:
         objective = self.policy.objective
         only_usd = objective.usd_per_kwh == 0 and objective.usd_per_tonne_co2e == 0
-        verb = "costs" if only_usd else "scores"
+        figure = "cost" if only_usd else "weighted cost"
         score_usd = float(self.score_usd[row])
         if plan_score_usd <= 0 < score_usd:
-            return Rejection(pool, "costs_more", f"{verb} {score_usd:,.2f}, the chosen nothing")
+            return Rejection(pool, "costs_more", f"{figure} {score_usd:,.2f}, the chosen none")
         ratio = score_usd / max(plan_score_usd, 1e-12)
         if ratio < 1 and objective.then:
             aims = ", ".join(objective.then)
@@ -294,9 +294,9 @@ class RejectionExplainer:
         if ratio < 1:
             reason = "cheaper if all goes well, but relies more on the costlier fallback"
             return Rejection(pool, "fallback", reason)
-        more = f"{ratio:.1f}× the {verb.removesuffix('s')}"
+        more = f"{ratio:.1f}× the {figure}"
         if ratio < 1.1:
-            more = f"{verb} {percent_text(ratio - 1)} more"
+            more = f"{figure} {percent_text(ratio - 1)} higher"
         return Rejection(pool, "costs_more", more, self._enters_below_usd_per_hour(row))
 
     def _enters_below_usd_per_hour(self, row: int) -> float | None:

@@ -175,7 +175,7 @@ def recorded_quotes(
     hazards_known = all(
         o.hazard_per_hour or not o.pool.capacity_type.is_interruptible for o in offers
     )
-    hazards = f"hazards from {'what it held by then' if known else 'its whole record'}"
+    hazards = f"interruption rates from its {'record by then' if known else 'whole record'}"
     if not hazards_known:
         offers = tuple(_with_hazards(offers))
         hazards += ", from published figures where it has no capacity data"
@@ -233,7 +233,7 @@ def account_quotes(account: Account, names: tuple[str, ...]) -> QuoteSet:
         *(f"planned without quotas: {failure}" for failure in unread),
     )
     served = ", ".join(sorted({offer.pool.provider for offer in offers})) or "no pool"
-    origin = f"offers of {served} at {minute_text(now)}, hazards from what is published"
+    origin = f"offers of {served} at {minute_text(now)}, interruption rates as published"
     hazarded = tuple(_with_hazards(offers))
     return QuoteSet(now, hazarded, origin, quotas=tuple(quotas), notes=notes, notices_s=notices_s)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from costopt.domain.errors import SpecError
 from costopt.render.drawing import WIDE_PX
-from costopt.render.html import page_css, template_environment, write_page
+from costopt.render.html import cell_html, page_css, template_environment, write_page
 from costopt.render.svg import LegendEntry, ResponsiveChart
 from costopt.render.table import Table
 from costopt.render.writers import notes_html, table_html
@@ -25,14 +25,16 @@ TITLE_PX, LINE_PX, MARGIN_PX, SYMBOL_PX, CHARACTER_PX = 40, 24, 14, 34, 7.4
 
 
 def table_fragment(table: Table, notes: Sequence[str] = ()) -> str:
-    """Return the table with all columns for people as a part of a page, its notes and these below.
+    """Return the table with all columns for people as a part of a page, with lead and notes, and
+    these notes below.
 
     Everything in it is escaped.
     """
     caption = f"<caption>{html.escape(table.title)}</caption>"
-    below = "\n".join(notes_html((*table.notes, *notes)))
+    lead = f"<p>{cell_html(table.lead)}</p>\n" if table.lead else ""
+    below = "\n".join(notes_html((*table.notes, *table.details, *notes)))
     more = "".join(map(table_fragment, table.more))
-    shown = f"<table>\n{caption}\n{table_html(table)}\n</table>\n{below}"
+    shown = f"{lead}<table>\n{caption}\n{table_html(table)}\n</table>\n{below}"
     return f'<div class="costopt">\n{_STYLE}\n{shown}\n</div>\n{more}'
 
 

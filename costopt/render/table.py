@@ -112,9 +112,10 @@ class Table:
     """``schema`` is the name and version of the form, such as costopt.catalog/1.
 
     It is "" where no program reads the table. ``rows`` hold raw values. ``facts`` are
-    values of the whole table, json only; ``lead`` is the answer in a sentence, above the table of a
-    page; ``notes`` are sentences under the table for people, and ``more`` tables after those. Rows
-    whose value of ``marks`` is true stand out.
+    values of the whole table, json only; ``lead`` is the answer, above the table; ``notes`` are
+    sentences under the table for people, ``details`` those on how its figures came about, which
+    text shows with ``--wide`` alone, and ``more`` tables after those. Rows whose value of ``marks``
+    is true stand out.
     """
 
     schema: str
@@ -126,6 +127,7 @@ class Table:
     marks: str | None = None
     more: tuple[Table, ...] = ()
     lead: str = ""
+    details: tuple[str, ...] = ()
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from costopt.render.table import Table
 
 
@@ -13,6 +15,24 @@ class Tabular:
     def table(self) -> Table:
         """Return the table."""
         raise NotImplementedError
+
+    def to_html(self) -> str:
+        """Return one self-contained HTML document.
+
+        Raise MissingExtraError where its charts need the extra report.
+        """
+        from costopt.render.writers import to_html
+
+        return to_html(self.table())
+
+    def write_report(self, path: Path | str) -> Path:
+        """Write the HTML document to a file; return its path.
+
+        Raise MissingExtraError as ``to_html``, StoreError if the file cannot be written.
+        """
+        from costopt.render.html import write_page
+
+        return write_page(Path(path), self.to_html())
 
     def __repr__(self) -> str:
         from costopt.render.text_table import to_text

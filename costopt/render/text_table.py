@@ -17,6 +17,8 @@ MAX_WIDTH = 100
 UNLIMITED_WIDTH = 10_000
 MIN_FOLD_WIDTH = 28
 """A sentence that gets less room beside the other columns goes below its row."""
+KEY_RANK = 2
+"""Columns up to this rank are worth more than a sentence beside its row."""
 GAP = "  "
 INDENT = "    "
 _UNPRINTED = dict.fromkeys(
@@ -28,10 +30,13 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 def text_width(stream: TextIO, wide: bool = False) -> int:
-    """Return how many characters a line may have: MAX_WIDTH, fewer on a narrower terminal."""
+    """Return how many characters a line may have: MAX_WIDTH, fewer on a narrower terminal, or where
+    COLUMNS says so."""
     if wide:
         return UNLIMITED_WIDTH
-    return min(MAX_WIDTH, shutil.get_terminal_size().columns) if stream.isatty() else MAX_WIDTH
+    if not stream.isatty() and "COLUMNS" not in os.environ:
+        return MAX_WIDTH
+    return min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
 
 
 def is_styled(stream: TextIO) -> bool:
@@ -65,7 +70,8 @@ class TextColumn:
 def to_text(
     table: Table, width: int = MAX_WIDTH, *, styled: bool = False, more_by: str = "--wide"
 ) -> str:
-    """Return the title, the columns that fit into ``width``, the notes, and the tables after it.
+    """Return the lead, the title, the columns that fit into ``width``, the notes, and the tables
+    after it; in UNLIMITED_WIDTH the details, too.
 
     Sentences wrap; nothing else is broken, so that a name may make a line longer. Columns without
     any text are left out. ``more_by`` names how a reader gets the columns that do not fit.
@@ -75,11 +81,23 @@ def to_text(
     grid = _grid(table, beside, below, width, styled)
     left_out = [c.column.title for c in columns if c not in beside and c not in below]
     names = ", ".join(title for title in left_out if title)
+    is_wide = width >= UNLIMITED_WIDTH
+    if table.details and not is_wide:
+        names += f"{', ' if names else ''}how the figures came about"
     notes = wrapped(f"{more_by} adds: {names}.", width) if names else []
     if styled:
         notes = [f"{_DIM}{line}{_PLAIN}" for line in notes]
-    notes += [line for note in table.notes for line in wrapped(note, width)]
-    lines = [*wrapped(table.title, width), "", *grid, *([""] if notes else []), *notes]
+    said = (*table.notes, *(table.details if is_wide else ()))
+    notes += [line for note in said for line in wrapped(note, width)]
+    lead = [f"{_BOLD}{line}{_PLAIN}" if styled else line for line in wrapped(table.lead, width)]
+    lines = [
+        *([*lead, ""] if table.lead else []),
+        *wrapped(table.title, width),
+        "",
+        *grid,
+        *([""] if notes else []),
+        *notes,
+    ]
     text = "".join(f"{line.rstrip()}\n" for line in lines)
     return text + "".join(
         f"\n{to_text(each, width, styled=styled, more_by=more_by)}" for each in table.more
@@ -107,13 +125,14 @@ Columns = Sequence[TextColumn]
 def columns_that_fit(columns: Columns, width: int) -> tuple[Columns, Columns]:
     """Return the columns side by side in ``width`` characters, and those below their row.
 
-    Sentences go below where leaving out others does not make enough room.
+    Sentences go below where leaving out others does not make enough room, or would leave out one
+    of KEY_RANK.
     """
     kept = _kept(columns, width)
-    if _needed(kept) <= width:
-        return kept, ()
     below = [each for each in columns if each.column.fold_at]
-    return _kept([each for each in columns if each not in below], width), below
+    beside = _kept([each for each in columns if each not in below], width)
+    hidden = [each for each in beside if each not in kept and each.column.rank <= KEY_RANK]
+    return (kept, ()) if _needed(kept) <= width and not hidden else (beside, below)
 
 
 def _kept(columns: Columns, width: int) -> Columns:

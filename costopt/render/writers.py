@@ -46,16 +46,16 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a pipe table under its title, with the notes below."""
+    """Return a pipe table under its title and lead, with notes and details below."""
     columns = table.shown_columns
-    lines = [f"### {table.title}", ""]
+    lines = [f"### {table.title}", "", *((table.lead, "") if table.lead else ())]
     lines.append("| " + " | ".join(column.title for column in columns) + " |")
     lines.append("|" + "|".join("---:" if column.right else "---" for column in columns) + "|")
     lines.extend(
         "| " + " | ".join(_escaped(column.text(row)) for column in columns) + " |"
         for row in table.rows
     )
-    for note in table.notes:
+    for note in (*table.notes, *table.details):
         lines += ["", note]
     return "\n".join(lines) + "\n" + "".join(f"\n{to_markdown(each)}" for each in table.more)
 
@@ -74,8 +74,8 @@ def to_html(table: Table) -> str:
 
 def _card(table: Table, heading: str = "") -> str:
     """The table in a card, its notes in one below."""
-    paragraphs = "\n".join(notes_html(table.notes))
-    notes = f"<section>\n{paragraphs}\n</section>\n" if table.notes else ""
+    paragraphs = "\n".join(notes_html((*table.notes, *table.details)))
+    notes = f"<section>\n{paragraphs}\n</section>\n" if paragraphs else ""
     return (
         _CARD.format(heading=heading, title=html.escape(table.title), table=table_html(table))
         + notes

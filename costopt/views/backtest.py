@@ -6,10 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from costopt.backtesting.backtest import OPTIMUM, RecordCoverage
+from costopt.backtesting.backtest import OPTIMUM, ORACLE_LABELS, RecordCoverage
 from costopt.backtesting.ranking import PairedDifference, PolicySummary
-from costopt.formatting import count_text, number_text, percent_text, seconds_text, usd_text
+from costopt.domain.estimate import Estimate
+from costopt.formatting import (
+    count_text,
+    kwh_text,
+    number_text,
+    percent_text,
+    pluralize,
+    probability_text,
+    seconds_text,
+    usd_text,
+)
 from costopt.render.table import Column, Row, Table
+from costopt.views.headline import saving_text
 
 HINDSIGHT_UNDEFINED = (
     "No hindsight optimum: in some window no run on the recorded market is in time, or moving the "
@@ -19,6 +30,11 @@ INTERVALS = (
     "95 %: the interval of the mean or the ratio, by paired bootstrap over windows. Windows of one "
     "record that overlap are alike, so the true one is wider."
 )
+
+
+ORACLES = (OPTIMUM, *ORACLE_LABELS)
+ON_DEMAND_POLICIES = ("on_demand", "on-demand")
+"""The baseline, and the shipped policy."""
 
 
 def _ratio(value: float) -> str:
@@ -167,6 +183,7 @@ def standings_table(
     market = names[0] if len(names) == 1 else f"{len(names)} markets"
     return replace(
         backtest_table(standings, f"{job} on {market}: {times} of {spans} h"),
+        lead=backtest_headline(standings),
         notes=(*_notes(standings, coverages), *carbon_note(standings), *history_note(past_s)),
         facts={
             "job": job,
@@ -178,6 +195,41 @@ def standings_table(
             "history_h": "all" if math.isinf(past_s) else past_s / 3600,
             "coverage": [_coverage_fact(coverage) for coverage in coverages],
         },
+    )
+
+
+def cheapest_in_time(standings: Sequence[PolicySummary]) -> PolicySummary | None:
+    """Return the cheapest that kept every deadline without knowing the future."""
+    kept = [
+        each
+        for each in standings
+        if each.misses == 0 and each.mean_usd is not None and each.policy not in ORACLES
+    ]
+    return min(kept, key=lambda each: each.mean_usd or 0.0, default=None)
+
+
+def backtest_headline(standings: Sequence[PolicySummary]) -> str:
+    """Return which policy kept every deadline for the fewest dollars; of several groups, in each
+    a line."""
+    groups = list(dict.fromkeys(each.group for each in standings))
+    if len(groups) > 1:
+        return "\n".join(
+            f"{group}: {backtest_headline([each for each in standings if each.group == group])}"
+            for group in groups
+        )
+    best = cheapest_in_time(standings)
+    if best is None or best.mean_usd is None:
+        blind = any(each.policy not in ORACLES for each in standings)
+        return "No policy kept every deadline." if blind else "There are no runs to compare."
+    late = probability_text(Estimate.of_share(0, best.runs, "windows"))
+    on_demand = [
+        each.mean_usd for each in standings if each.policy in ON_DEMAND_POLICIES and each.mean_usd
+    ]
+    energy = "" if best.kwh is None else f"; {kwh_text(best.kwh)}"
+    return (
+        f"Policy {best.policy} kept every deadline of {pluralize(best.runs, 'window')} "
+        f"(P(late) {late}). {usd_text(best.mean_usd)} on average (P95 {usd_text(best.p95_usd)})"
+        f"{saving_text(best.mean_usd, min(on_demand, default=None))}{energy}."
     )
 
 

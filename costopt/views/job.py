@@ -39,6 +39,7 @@ from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
 from costopt.render.page import Metric
 from costopt.render.table import Column, OutputFormat, Table, pick, value_at
+from costopt.views.headline import cost_sentence, deadline_sentence, deadline_verdict
 
 SCHEDULED = "scheduled"
 """The state of a recurring job, whose occurrences are jobs of their own."""
@@ -60,25 +61,6 @@ def slack_text(slack_s: float) -> str:
 def slack_tone(row: Any) -> str:
     """Return how the slack of a job or decision stands out."""
     return "bad" if (value_at(row, "slack_s") or 0.0) < 0 else "plain"
-
-
-def deadline_sentence(summary: JobSummary) -> str:
-    """Return whether the job kept its deadline, and by how much."""
-    if summary.state is JobState.FAILED:
-        return "failed; the job's own command ended with an error"
-    margin_s = summary.margin_s
-    if margin_s is not None:
-        if margin_s >= 0:
-            return f"finished {seconds_text(margin_s)} before its deadline"
-        return f"finished {seconds_text(-margin_s)} after its deadline"
-    if summary.start_at is None:
-        return "not submitted yet"
-    if summary.deadline_at is None:
-        return "finished" if summary.finished_at is not None else "unfinished, without a deadline"
-    left_s = (summary.deadline_at - summary.now).total_seconds()
-    if left_s < 0:
-        return f"unfinished, {seconds_text(-left_s)} past its deadline"
-    return f"unfinished, {seconds_text(left_s)} left until its deadline"
 
 
 JOB_COLUMNS = (
@@ -235,7 +217,13 @@ def job_table(row: JobRow, output: str = OutputFormat.TABLE) -> Table:
     of_summary = chain.from_iterable(of(summary) for of in (_work, _dollars, _energy, _nodes))
     figures = [*of_summary, *_details(row)]
     rows = [dict(zip(("figure", "value", "basis"), figure, strict=True)) for figure in figures]
-    return Table("costopt.run/1", f"Run of {summary.job}", FIGURE_COLUMNS, rows)
+    return Table(
+        "costopt.run/1",
+        f"Run of {summary.job}",
+        FIGURE_COLUMNS,
+        rows,
+        lead=f"{deadline_verdict(summary)} {cost_sentence(summary)}",
+    )
 
 
 def _details(row: JobRow) -> Iterator[Figure]:

@@ -34,6 +34,7 @@ from costopt.planning.forecast.replays import Replays
 from costopt.render.table import Column, Row, Table, records
 from costopt.views.budget import budget_rows, budget_warnings
 from costopt.views.derived import derived_notes, derived_rows
+from costopt.views.headline import forecast_headline
 from costopt.views.limit import limits_table
 from costopt.views.replays import replays_notes, replays_row
 from costopt.views.storage import storage_note, storage_row
@@ -44,7 +45,12 @@ LIKELY_PROBABILITY = 0.5
 """From this probability on the table says that figures are those with the fallback."""
 
 
-ON_TIME_NOTE = "P(on time): share of simulated runs; where all or none are in time, its 95 % bound."
+ON_TIME_NOTE = (
+    "P(on time): share of simulated runs; where all or none are in time, its 95 % bound, which "
+    "more runs bring closer to 100 %."
+)
+
+REGION_NOTE = "*: in any zone of the region."
 
 CAPACITY_NOTE = (
     "Spot capacity was not observed, and nothing uninterruptible may replace it: P(on time) is at "
@@ -53,11 +59,11 @@ CAPACITY_NOTE = (
 
 FORECAST_COLUMNS = (
     Column("usd_mean", "$ expected", usd_text, right=True),
-    Column("usd_p95", "$ P95", usd_text, right=True, rank=1),
-    Column("kwh", "kWh", number_text, right=True),
-    Column("gco2e", "CO2e", gco2e_text, right=True, rank=3),
-    Column("finish_p50_at", "Finish P50", minute_text, rank=4),
-    Column("finish_p95_at", "Finish P95", minute_text, rank=6),
+    Column("usd_p95", "$ P95", usd_text, right=True, rank=2),
+    Column("kwh", "kWh", number_text, right=True, rank=3),
+    Column("gco2e", "CO2e", gco2e_text, right=True, rank=5),
+    Column("finish_p50_at", "Finish P50", minute_text, rank=6),
+    Column("finish_p95_at", "Finish P95", minute_text, rank=8),
     Column("on_time", "P(on time)", probability_text, right=True, interval=True),
     Column("within_budget", "P(in budget)", probability_text, right=True, interval=True, rank=1),
     Column("usd_p50", "$ P50", usd_text, detail=True),
@@ -117,9 +123,9 @@ def _plan_columns(job: Job) -> tuple[Column, ...]:
         (
             Column("chosen", "", lambda chosen: "✔" if chosen else ""),
             Column("pool", "Pool", pool_text, value=_pools),
-            Column("nodes", "Nodes", right=True),
-            Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=2),
-            Column("price_age_s", "Price age", seconds_text, right=True, rank=5),
+            Column("nodes", "Nodes", right=True, rank=1),
+            Column("price_usd_per_hour", "$/node-h", usd_text, right=True, rank=4),
+            Column("price_age_s", "Price age", seconds_text, right=True, rank=7),
         ),
         (
             Column("reason", "Why not", pools_text, fold_at=60,
@@ -170,6 +176,7 @@ def plan_table(
             *_notes(made, job, policy, account, listed, explain, options),
             *replays_notes(verification, job),
         ),
+        details=tuple(_details(made, job, policy, options)),
         marks="chosen",
         more=(limits_table("Limits of the plan", "name left unit shadow_price", made.constraints),)
         if explain and made.constraints
@@ -179,30 +186,23 @@ def plan_table(
 
 
 def _answer(made: Plan, job: Job) -> str:
-    """Whether the job ends in time, how sure that is, and what it costs against on-demand."""
     forecast = made.forecast_of(job.name)
     if forecast is None or made.status is PlanStatus.INFEASIBLE:
         return f"No plan ends the job in time: {made.binding or 'no reason is known'}."
-    answer = (
-        f"Done {minute_text(forecast.finish_p50_at)}, {_spare(job, forecast)}. "
-        f"{usd_text(forecast.usd_mean)} expected (P95 {usd_text(forecast.usd_p95)})"
+    return forecast_headline(job, forecast, _on_demand_usd(made, job))
+
+
+def _on_demand_usd(made: Plan, job: Job) -> float | None:
+    """Return what the cheapest on-demand configuration that ends in time costs."""
+    return min(
+        (
+            candidate.forecast.usd_mean
+            for candidate in made.candidates
+            if candidate.pool.capacity_type is CapacityType.ON_DEMAND
+            and candidate.forecast.finish_p50_at <= job.until_at
+        ),
+        default=None,
     )
-    on_demand = [
-        candidate.forecast.usd_mean
-        for candidate in made.candidates
-        if candidate.pool.capacity_type is CapacityType.ON_DEMAND
-        and candidate.forecast.finish_p50_at <= job.until_at
-    ]
-    against = f"; on demand from {usd_text(min(on_demand))}" if on_demand else ""
-    return f"{answer}{against}; {_energy(forecast)}."
-
-
-def _spare(job: Job, forecast: Forecast) -> str:
-    if job.deadline_at is None:
-        return f"without a deadline: an hour is worth {usd_text(job.usd_per_hour_waited)}"
-    spare_s = (job.deadline_at - forecast.finish_p50_at).total_seconds()
-    sure = probability_text(forecast.on_time)
-    return f"{seconds_text(spare_s)} before the deadline; in time with a probability of {sure}"
 
 
 def capacity_note(forecasts: Iterable[Forecast]) -> Iterator[str]:
@@ -251,8 +251,9 @@ def _notes(
     options: bool,
 ) -> Iterator[str]:
     left_out = len(made.candidates) - len(listed)
+    if any("*/" in _pools(each) for each in listed):
+        yield REGION_NOTE
     if made.candidates:
-        yield ON_TIME_NOTE
         yield from capacity_note(candidate.forecast for candidate in made.candidates)
     if left_out:
         yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
@@ -265,6 +266,21 @@ def _notes(
         why = "; --explain says why" if options else ""
         yield f"{len(made.rejections)} offers excluded ({counts}){why}."
     forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
+    if forecast is not None and proposal is not None and made.allocations:
+        yield from _old_prices(made)
+        yield _plan_line(made, proposal)
+        yield from _allocations(made, options)
+        yield from storage_note(made, job, account, proposal)
+        yield from budget_warnings(job, policy, made.made_at, forecast)
+    if explain:
+        yield from _explanation(made)
+
+
+def _details(made: Plan, job: Job, policy: Policy, options: bool) -> Iterator[str]:
+    """How the figures came about."""
+    if made.candidates:
+        yield ON_TIME_NOTE
+    forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
     if forecast is not None and (made.proposals or not made.allocations):
         # the policy need not follow the plan
         yield (
@@ -273,12 +289,6 @@ def _notes(
         )
     if forecast is not None and proposal is not None and made.allocations:
         yield _summary(made, job, proposal, options)
-        yield from _old_prices(made)
-        yield from _allocations(made, options)
-        yield from storage_note(made, job, account, proposal)
-        yield from budget_warnings(job, policy, made.made_at, forecast)
-    if explain:
-        yield from _explanation(made)
 
 
 def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
@@ -312,6 +322,15 @@ def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:
     status = None if made.status is PlanStatus.INFEASIBLE else made.status.value
     kind = f"{what} ({', '.join(filter(None, (status, gap, solver)))}){followed}"
     return f"{kind}: {_outcome(job, forecast)}."
+
+
+def _plan_line(made: Plan, proposal: Forecast) -> str:
+    if not made.proposals:
+        return "The plan:"
+    return (
+        f"The plan, {usd_text(proposal.usd_mean)} if it were followed; "
+        "the policy decides again at every tick:"
+    )
 
 
 def _old_prices(made: Plan) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costopt.domain.job import Job
+from costopt.domain.market import CapacityType
 from costopt.domain.plan import Forecast
 from costopt.domain.policy import Policy
 from costopt.formatting import (
@@ -20,6 +21,7 @@ from costopt.formatting import (
 from costopt.planning.what_if import Scenario, non_dominated_scenarios
 from costopt.render.table import Column, Row, Table
 from costopt.views.frontier import FrontierRow
+from costopt.views.headline import forecast_headline
 from costopt.views.plan import (
     ON_TIME_NOTE,
     capacity_note,
@@ -27,7 +29,11 @@ from costopt.views.plan import (
     unused_columns,
 )
 
+STAR_NOTE = "★: no other scenario is better in dollars or kWh without being worse in the other."
 PER_PERCENT_NOTE = "Change of $: of the mean; /$ %: saved for each per cent of it."
+
+
+STARS = frozenset({"unbeaten"})
 
 
 def what_if_table(
@@ -50,7 +56,7 @@ def what_if_table(
             varied_terms=len({scenario.terms for scenario in scenarios}) > 1,
             tolerances=tolerances,
             deadlines=not tolerances or len({each.job.deadline_at for each in scenarios}) > 1,
-            unused=unused_columns(job),
+            unused=unused_columns(job) | (STARS if len(undominated) == feasible else frozenset()),
         ),
         rows=[
             _scenario_row(scenario, index in undominated, _first_like(scenario, scenarios))
@@ -58,14 +64,39 @@ def what_if_table(
         ],
         facts={"job": job.name, "frontier": [plans.fields(row) for row in plans.rows]},
         notes=(
-            "★: no other saves dollars or kWh, beyond the simulation's noise, "
-            "at no more of the other.",
+            *((STAR_NOTE,) if len(undominated) < feasible else ()),
             *((PER_PERCENT_NOTE,) if tolerances else ()),
-            ON_TIME_NOTE,
             *capacity_note(each.forecast for each in scenarios if each.forecast is not None),
         ),
+        details=(ON_TIME_NOTE,),
         more=(plans,) if plans.rows else (),
+        lead=_answer(scenarios),
     )
+
+
+def _answer(scenarios: Sequence[Scenario]) -> str:
+    """Return how many scenarios end in time, and the headline of the one that costs least."""
+    feasible = [(each, forecast) for each in scenarios if (forecast := each.forecast) is not None]
+    if not feasible:
+        return "No scenario ends in time."
+    cheapest, expected = min(feasible, key=lambda pair: pair[1].usd_mean)
+    on_demand = [f.usd_mean for each, f in feasible if _is_on_demand(each)]
+    span_s = _span_s(cheapest.job)
+    within = "" if span_s is None else f" within {seconds_text(span_s)}"
+    headline = forecast_headline(cheapest.job, expected, min(on_demand, default=None))
+    return (
+        f"{len(feasible)} of {len(scenarios)} scenarios end in time. "
+        f"Policy {cheapest.policy.name}{within} costs least. {headline}"
+    )
+
+
+def _span_s(job: Job) -> float | None:
+    return None if job.deadline_at is None else (job.deadline_at - job.start_at).total_seconds()
+
+
+def _is_on_demand(scenario: Scenario) -> bool:
+    used = scenario.plan.allocations if scenario.plan else ()
+    return bool(used) and all(each.pool.capacity_type is CapacityType.ON_DEMAND for each in used)
 
 
 def _first_like(scenario: Scenario, scenarios: Sequence[Scenario]) -> Forecast | None:
@@ -100,13 +131,12 @@ def _change(forecast: Forecast | None, first: Forecast | None, figure: str) -> f
 def _scenario_row(scenario: Scenario, undominated: bool, first: Forecast | None) -> Row:
     plan, job, forecast = scenario.plan, scenario.job, scenario.forecast
     used = plan.allocations if plan and forecast else ()
-    span = None if job.deadline_at is None else job.deadline_at - job.start_at
     changes = {figure: _change(forecast, first, figure) for figure in ("usd_mean", "kwh", "gco2e")}
     return {
         "scenario": scenario,
         "forecast": forecast,
         "unbeaten": undominated,
-        "deadline_s": span and span.total_seconds(),
+        "deadline_s": _span_s(job),
         "pools": list(dict.fromkeys(str(each.pool) for each in used)),
         "node_hours": sum(each.node_hours for each in used) if used else None,
         "change": changes,
@@ -158,7 +188,7 @@ def _what_if_columns(
     )
     return columns_around_forecast(
         (
-            Column("unbeaten", "", lambda is_so: "★" if is_so else ""),
+            Column("unbeaten", "", lambda is_so: "★" if is_so else "", detail=bool(unused & STARS)),
             Column("policy", "Policy", value="scenario.policy.name"),
             Column("deadline_s", "Deadline", seconds_text, right=True, rank=0 if deadlines else 2),
             Column("capacity", "Capacity", rank=0 if varied_terms else 7, value="scenario.terms"),

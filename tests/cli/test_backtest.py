@@ -197,13 +197,13 @@ def test_every_form_holds_every_policy(folder: Path, output: str) -> None:
         assert float(lines[0]["mean_usd"]) > 0
 
 
-def test_the_report_is_one_page_and_stdout_stays_clean(folder: Path) -> None:
+def test_the_html_is_one_page_and_nothing_else(folder: Path) -> None:
     pytest.importorskip("jinja2")
-    done = backtest(folder, "-o", "json", "--report", f"{folder}/x.html")
+    done = backtest(folder, "-o", "html")
     assert done.exit_code == 0
-    json.loads(done.stdout)
-    assert done.stderr == f"report: {folder}/x.html\n"
-    page = (folder / "x.html").read_text(encoding="utf-8")
+    assert done.stderr == ""
+    page = done.stdout
+    assert page.lower().startswith("<!doctype html>")
     assert "greedy_spot" in page
     assert "src=" not in page
 
@@ -217,7 +217,7 @@ def test_the_report_is_one_page_and_stdout_stays_clean(folder: Path) -> None:
         (("--market", "missing.parquet"), 1, "does not exist"),
         (("--starts", "0"), 2, "Invalid value for '--starts'"),
         (("--notice", "-1"), 2, "Invalid value for '--notice'"),
-        (("--report", "/nowhere/x.html"), 2, "there is no folder /nowhere"),
+        (("--runs", "/nowhere/x.csv"), 2, "there is no folder /nowhere"),
     ],
 )
 def test_backtest_refuses_before_it_replays(
@@ -337,9 +337,9 @@ def test_gaps_of_the_record_are_reported_and_kept_clear_of(folder: Path) -> None
 
 def test_the_report_shows_the_optimum_and_the_coverage(folder: Path) -> None:
     pytest.importorskip("jinja2")
-    done = backtest(folder, "--starts", "2", "--report", f"{folder}/x.html")
+    done = backtest(folder, "--starts", "2", "-o", "html")
     assert done.exit_code == 0, done.stderr
-    page = (folder / "x.html").read_text(encoding="utf-8")
+    page = done.stdout
     for reported in (
         "Progress over time",
         "Where it ran",
@@ -361,9 +361,9 @@ def test_ray_without_its_extra_is_refused_before_it_replays(
 def test_the_report_says_why_a_strategy_that_weighs_did_what_it_did(folder: Path) -> None:
     pytest.importorskip("jinja2")
     (folder / "greedy.yaml").write_text(POLICY.replace("greedy_spot", "adaptive"))
-    done = backtest(folder, "--report", f"{folder}/x.html")
+    done = backtest(folder, "-o", "html")
     assert done.exit_code == 0, done.stderr
-    page = (folder / "x.html").read_text(encoding="utf-8")
+    page = done.stdout
     assert re.search(r"<h\d[^>]*>[^<]*\bgreedy\b", page)
     assert "$ to the end" in page
     assert not re.search(r"<h\d[^>]*>[^<]*\bon_demand\b", page)
@@ -393,8 +393,7 @@ def test_what_was_recorded_before_a_start_may_be_learned_from(folder: Path) -> N
     assert paid[0]["greedy_spot"] == paid[1]["greedy_spot"]
     shown = backtest(folder, "--history", "2d").stdout
     assert "2 d" in " ".join(shown.split())
-    assert backtest(folder, "--history", "all", "--report", f"{folder}/x.html").exit_code == 0
-    assert (folder / "x.html").stat().st_size
+    assert backtest(folder, "--history", "all", "-o", "html").exit_code == 0
     assert backtest(folder, "--history", "often").exit_code == 2
 
 

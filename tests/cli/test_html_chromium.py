@@ -51,15 +51,15 @@ return [...document.querySelectorAll('#plans, #mixes')]
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
-    job, report = folder / "job.yaml", folder / "report.html"
+    job = folder / "job.yaml"
     job.write_text(JOB)
     asked = ("--deadlines", "6h,72h", "--capacity", "spot,on_demand,policy")
     commands: dict[str, tuple[str, ...]] = {
         "plan": ("plan", str(job)),
         "explained": ("plan", str(job), "--policy", "greenest", "--explain"),
-        "what_if": ("what-if", str(job), *asked, "--report", str(report)),
+        "what_if": ("what-if", str(job), *asked),
     }
-    written = {"report": report}
+    written = {}
     for name, command in commands.items():
         done = CliRunner().invoke(cli, [*command, "-o", "html"])
         assert done.exit_code == 0, done.stderr
@@ -75,7 +75,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("width", [420, 800, 1300])
-@pytest.mark.parametrize("page", ["plan", "explained", "what_if", "report"])
+@pytest.mark.parametrize("page", ["plan", "explained", "what_if"])
 def test_no_table_is_wider_than_its_card_and_no_pool_name_wraps(
     browser: Any, pages: dict[str, str], page: str, width: int
 ) -> None:
@@ -89,7 +89,10 @@ def test_no_table_is_wider_than_its_card_and_no_pool_name_wraps(
 
 def test_the_frontier_is_a_table_of_its_own(browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["what_if"], 1300)
-    scenarios, plans = browser.find_elements("css selector", "table")
+    scenarios, plans = (
+        browser.find_element("css selector", f"section[aria-labelledby={each}] table")
+        for each in ("scenarios", "plans")
+    )
     assert scenarios.location["y"] < plans.location["y"]
     assert len(plans.find_elements("css selector", "tbody tr")) > 1
 
@@ -98,7 +101,7 @@ def test_the_frontier_is_a_table_of_its_own(browser: Any, pages: dict[str, str])
 def test_each_dot_bears_the_number_of_its_row_and_one_is_chosen(
     browser: Any, pages: dict[str, str], width: int
 ) -> None:
-    show(browser, pages["report"], width)
+    show(browser, pages["what_if"], width)
     rows = browser.execute_script(ROWS)
     assert len(rows) > 2
     labels = browser.execute_script(NUMBERS)
@@ -115,7 +118,7 @@ def test_each_dot_bears_the_number_of_its_row_and_one_is_chosen(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["plan", "report"])
+@pytest.mark.parametrize("page", ["plan", "what_if"])
 def test_all_text_has_the_contrast_of_wcag_aa(
     browser: Any, pages: dict[str, str], page: str, scheme: str
 ) -> None:
@@ -134,5 +137,5 @@ def test_the_chosen_row_of_a_plan_stands_out(browser: Any, pages: dict[str, str]
 def test_the_page_of_a_plan_begins_with_its_answer(browser: Any, pages: dict[str, str]) -> None:
     show(browser, pages["plan"], 1300)
     lead = browser.find_element("css selector", "header p.lead").text
-    assert "before the deadline; in time with a probability of >" in lead
-    assert re.search(r"\$[\d.,]+ expected \(P95 \$[\d.,]+\); on demand from \$", lead)
+    assert "before the deadline, P(on time) >" in lead
+    assert re.search(r"\$[\d.,]+ expected \(P95 \$[\d.,]+\); \$[\d.,]+ on demand", lead)

@@ -130,14 +130,14 @@ def test_a_run_whose_source_is_down_says_so_and_is_filled_in_once_later(
     assert after["carbon_basis"] == "average intensity, hourly"
     assert after["wh"] == before["wh"]
     assert after["gco2e"] == pytest.approx(after["wh"] / 1000 * 900, abs=1e-5)
-    report = invoke("report", "tiny", "--to", "tiny.html")
+    report = invoke("report", "tiny", "-o", "html")
     assert report.exit_code == 0, report.stderr
-    assert "Market-based emissions" in (place.folder / "tiny.html").read_text()
+    assert "Market-based emissions" in report.stdout
     shown = invoke("events", "tiny", "--output", "json")
     assert json.loads(shown.stdout)["rows"]
     for each in (done, filled, again, report, shown):
         assert EM_KEY not in each.stdout + each.stderr
         assert no_traceback(each.stderr)
     written = [path for path in place.folder.rglob("*") if path.is_file() and path.name != "key"]
-    assert {"ledger.sqlite", "tiny.html"} <= {path.name for path in written}
+    assert "ledger.sqlite" in {path.name for path in written}
     assert not [path for path in written if EM_KEY.encode() in path.read_bytes()]

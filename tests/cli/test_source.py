@@ -78,7 +78,6 @@ def test_a_daemon_answers_as_its_ledger_does(
 @pytest.mark.parametrize(
     "command",
     [
-        ("report", JOB, "--to"),
         ("export", "focus", "--format", "csv", "--out"),
         ("export", "ghg", "--out"),
         ("export", "ghg", JOB, "--account", "account.yaml", "--out"),

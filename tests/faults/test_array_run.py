@@ -144,9 +144,9 @@ def test_the_example_is_interrupted_twice_and_does_each_task_once(tmp_path: Path
     assert max(map(len, table.splitlines())) <= 100
     log = place.call("logs", "sweep", "--task", "7", "--state-dir", "state")
     assert "step 400: loss" in log.stdout
-    report = place.call("report", "sweep", "--state-dir", "state", "--to", "sweep.html")
+    report = place.call("report", "sweep", "--state-dir", "state", "-o", "html")
     assert report.returncode == 0, report.stderr
-    assert "Tasks of sweep" in (tmp_path / "sweep.html").read_text()
+    assert "Tasks of sweep" in report.stdout
 
 
 def test_no_kill_of_task_agent_or_controller_loses_or_doubles_a_result(tmp_path: Path) -> None:

@@ -97,6 +97,6 @@ def test_the_main_job_ends_in_time_with_the_same_weights(tmp_path: Path) -> None
     )
     assert place.status()["usd_micros"] == pytest.approx(micros, abs=2 * len(ends))
 
-    report = place.call("report", "tiny", "--state-dir", "state", "--to", "report.html")
+    report = place.call("report", "tiny", "--state-dir", "state", "-o", "html")
     assert report.returncode == 0, report.stderr
-    assert "</html>" in (tmp_path / "report.html").read_text()
+    assert "</html>" in report.stdout

@@ -18,11 +18,11 @@ from costopt.render.page import Block, FactList, Metric, Page, TableBlock, Tiles
 from costopt.render.table import figures, pick
 from costopt.views.decision import DECISION_COLUMNS
 from costopt.views.event import EVENT_COLUMNS, describe_events
+from costopt.views.headline import deadline_sentence
 from costopt.views.job import (
     DETAILS,
     FORECAST,
     JOB_COLUMNS,
-    deadline_sentence,
     forecast_source,
     job_tiles,
     slack_text,

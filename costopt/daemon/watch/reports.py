@@ -21,8 +21,8 @@ from costopt.daemon.http.schemas import to_json
 from costopt.domain.errors import CostoptError, StoreError, failure_message
 from costopt.ledger.base import DurableLedger, open_ledger
 from costopt.ledger.fold_cache import summaries
-from costopt.render.html import has_report_extra
-from costopt.render.reports.run import write_run_report
+from costopt.render.html import has_report_extra, write_page
+from costopt.render.reports.run import run_page
 
 REPORTS = "reports"
 NICENESS = 10
@@ -114,7 +114,7 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
             events = [recorded.event for recorded in ledger.events(job)]
             at = max(now, *(event.at for event in events))
             try:
-                write_run_report(events, made / f"{job}.html", now=at, title=job)
+                write_page(made / f"{job}.html", run_page(events, now=at, title=job))
             except OSError:
                 raise
             except Exception as error:  # noqa: BLE001 - one job's page must not cost the others'

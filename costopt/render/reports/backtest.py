@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from costopt.backtesting.grid import BacktestGrid
 from costopt.backtesting.ranking import (
@@ -14,11 +13,9 @@ from costopt.backtesting.ranking import (
     window_costs,
 )
 from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Score, Trial
-from costopt.domain.estimate import Estimate
 from costopt.domain.events import DecisionMade
-from costopt.formatting import pluralize, probability_text, usd_text, whole_percent_text
 from costopt.ledger.run_view import RunView
-from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.html import render_page, require_report_extra
 from costopt.render.reports.backtest_charts import (
     BacktestCurve,
     CostBar,
@@ -32,8 +29,10 @@ from costopt.render.reports.backtest_charts import (
 )
 from costopt.render.table import Table
 from costopt.views.backtest import (
+    backtest_headline,
     backtest_table,
     carbon_note,
+    cheapest_in_time,
     coverage_note,
     differences_table,
     history_note,
@@ -68,36 +67,35 @@ _HOW = (
 )
 
 
-def write_backtest_report(
+def backtest_page(
     standings: Sequence[PolicySummary],
     curves: Mapping[str, BacktestCurve],
-    path: Path | str,
     *,
     coverage: Sequence[str] = (),
     decisions: Sequence[Table] = (),
     scores: Sequence[tuple[Trial, Score]] = (),
     now: datetime | None = None,
     title: str = "Backtest",
-) -> Path:
-    """Write the comparison as one self-contained HTML file.
+) -> str:
+    """Return the comparison as one self-contained HTML document.
 
     ``curves`` holds the curves of one run per strategy, and may be empty; ``coverage`` says what
     part of each record the windows lie in, ``decisions`` why a strategy did what it did, ``scores``
     are those of single windows, which the distribution and the paired differences need. Raises
-    MissingExtraError, and StoreError where the file cannot be written.
+    MissingExtraError.
     """
     require_report_extra()
     found = window_costs(scores)
     costs = {each.policy: found[each.policy] for each in standings if each.policy in found}
     rows = CostBar.of(standings, {label: each.values() for label, each in costs.items()})
-    best = _best(rows)
-    differences = paired_differences(costs, best.strategy) if best is not None else []
+    best = cheapest_in_time(standings)
+    differences = paired_differences(costs, best.policy) if best is not None else []
     drawn = drawable(curves)
-    page = render_page(
+    return render_page(
         "backtest.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
-        lead=_lead(rows, best, differences),
+        lead=f"{backtest_headline(standings)}{_undecided(differences)}",
         differences=differences_table(differences) if differences else None,
         bars=cost_bars(rows),
         curves=spend_curves(drawn) if drawn else None,
@@ -107,55 +105,31 @@ def write_backtest_report(
         decisions=decisions,
         how=(*_HOW, *(("Coverage", text) for text in coverage)),
     )
-    return write_page(Path(path), page)
 
 
-def _best(rows: Sequence[CostBar]) -> CostBar | None:
-    """The cheapest that kept every deadline without knowing the future."""
-    kept = [row for row in rows if not row.oracle and row.misses == 0]
-    return min(kept, key=lambda row: row.mean_usd, default=None)
-
-
-def _lead(
-    rows: Sequence[CostBar], best: CostBar | None, differences: Sequence[PairedDifference]
-) -> str:
-    """Who kept the deadlines, for how much against what, and how sure the first place is."""
-    blind = [row for row in rows if not row.oracle]
-    if best is None:
-        return "No strategy kept every deadline." if blind else "There are no runs to compare."
-    dearest = max(blind, key=lambda row: row.mean_usd)
-    late = probability_text(Estimate.of_share(0, best.runs, "windows"))
-    sentence = (
-        f"{best.strategy} kept every deadline of {pluralize(best.runs, 'window')} (P(late) {late}) "
-        f"for {usd_text(best.mean_usd)} on average"
-    )
-    if dearest is not best and dearest.mean_usd > 0:
-        less = whole_percent_text(1 - best.mean_usd / dearest.mean_usd)
-        sentence += f", {less} less than {dearest.strategy}"
+def _undecided(differences: Sequence[PairedDifference]) -> str:
+    """How sure the first place is."""
     unclear = [each.policy for each in differences if not (each.is_clear or each.is_equal)]
-    if unclear:
-        sentence += f"; these windows do not decide whether {', '.join(unclear)} cost more"
-    return f"{sentence}."
+    if not unclear:
+        return ""
+    return f" These windows do not decide whether {', '.join(unclear)} cost more."
 
 
-def write_grid_report(
+def grid_page(
     standings: Sequence[PolicySummary],
     grid: BacktestGrid,
     bench: BacktestConfig,
-    path: Path,
     scores: Sequence[tuple[Trial, Score]] = (),
-) -> Path:
-    """Write the report of a backtest, with curves and decisions of its first window.
+) -> str:
+    """Return the page of a backtest, with curves and decisions of its first window.
 
-    Raises as ``write_backtest_report``.
+    Raises MissingExtraError.
     """
     require_report_extra()
     curves, decisions = first_window(grid, bench)
     notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
     notes += (*carbon_note(standings), *history_note(bench.history_s))
-    return write_backtest_report(
-        standings, curves, path, coverage=notes, decisions=decisions, scores=scores
-    )
+    return backtest_page(standings, curves, coverage=notes, decisions=decisions, scores=scores)
 
 
 def first_window(

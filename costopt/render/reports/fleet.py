@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from costopt.backtesting.fleet.figures import PolicyFigures
 from costopt.formatting import percent_text
@@ -18,22 +17,18 @@ from costopt.render.drawing import (
     make_drawing,
     value_axis,
 )
-from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.html import render_page, require_report_extra
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.views.fleet import MEANING, fleet_table, tenants_table
 
 HEIGHT_PX = 280
 
 
-def write_fleet_report(
-    figures: Sequence[PolicyFigures], path: Path, *, title: str, notes: Sequence[str]
-) -> Path:
-    """Write one self-contained HTML file.
-
-    Raise MissingExtraError without the extra ``report``, StoreError where the disk refuses.
-    """
+def fleet_page(figures: Sequence[PolicyFigures], *, title: str, notes: Sequence[str]) -> str:
+    """Return one self-contained HTML document. Raise MissingExtraError without the extra
+    ``report``."""
     require_report_extra()
-    page = render_page(
+    return render_page(
         "fleet.html.j2",
         title=title,
         made_at=datetime.now(UTC),
@@ -44,7 +39,6 @@ def write_fleet_report(
         tenants=tenants_table(figures),
         how=(("Figures", MEANING), *(("Method", note) for note in notes)),
     )
-    return write_page(path, page)
 
 
 def _lead(figures: Sequence[PolicyFigures]) -> str:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from costopt.domain.events import Event, JobFailed, TaskEnded
 from costopt.domain.fleet import ProviderCharge
 from costopt.formatting import (
     UNKNOWN_TEXT,
     gco2e_text,
-    pluralize,
     sci_text,
     usd_micros_text,
     wh_text,
 )
 from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.html import render_page, require_report_extra
 from costopt.render.reports.run_charts import (
     energy_plot,
     progress_plot,
@@ -30,7 +28,8 @@ from costopt.render.table import Table, pick
 from costopt.views.bill import ledger_drift
 from costopt.views.decision import decision_table
 from costopt.views.event import EVENT_COLUMNS, EventText, describe_events
-from costopt.views.job import deadline_sentence, job_tiles
+from costopt.views.headline import cost_sentence, deadline_verdict
+from costopt.views.job import job_tiles
 from costopt.views.node import columns_until
 from costopt.views.planned import planned_table
 from costopt.views.task import tasks_table
@@ -40,38 +39,31 @@ EVENTS_SHOWN = 1000
 NODES_SHOWN = 200
 
 
-def write_run_report(
+def run_page(
     events: Iterable[Event],
-    path: Path | str,
     *,
     now: datetime,
     title: str,
     charges: Sequence[ProviderCharge] = (),
-) -> Path:
-    """Write the report of one job's events at ``now`` as one self-contained HTML file.
+) -> str:
+    """Return the report of one job's events at ``now`` as one self-contained HTML document.
 
-    ``charges`` are what providers' own accounts say. Raises
-    MissingExtraError, LedgerError for no events or several jobs', StoreError where the file cannot
-    be written.
+    ``charges`` are what providers' own accounts say. Raises MissingExtraError, and LedgerError for
+    no events or several jobs'.
     """
     require_report_extra()
     run = RunView.of(events, now)
-    return write_page(Path(path), _page(run, title, charges))
-
-
-def _page(run: RunView, title: str, charges: Sequence[ProviderCharge]) -> str:
     summary = run.summary
     described = describe_events(run.events)
     notable = [row for row in described if not row.routine]
     ended = {event.task: event for event in run.events if isinstance(event, TaskEnded)}
     late = summary.on_time is False or summary.state is JobState.FAILED
-    said = deadline_sentence(summary)
     return render_page(
         "run.html.j2",
         title=title,
         made_at=run.now,
         over=_over(summary),
-        verdict=f"{said[0].upper()}{said[1:]}.",
+        verdict=deadline_verdict(summary),
         verdict_tone="bad" if late else "good" if summary.on_time else "",
         lead=_lead(run),
         tiles=job_tiles(run),
@@ -103,20 +95,11 @@ def _over(summary: JobSummary) -> str:
 
 
 def _lead(run: RunView) -> str:
-    summary = run.summary
-    if summary.state is JobState.FAILED:
-        said = " ".join(event.message for event in run.events[-20:] if isinstance(event, JobFailed))
-        return f"It cost {usd_micros_text(summary.usd_micros)}. {said}"
-    done = summary.state is JobState.FINISHED
-    cost = f"{'It cost' if done else 'So far it cost'} {usd_micros_text(summary.usd_micros)}"
-    saved = summary.saved_usd_micros
-    if saved is None or not summary.done_share:
-        return f"{cost}."
-    than = f"{usd_micros_text(abs(saved))} {'less' if saved >= 0 else 'more'} than on-demand"
-    through = f"through {pluralize(summary.interruptions, 'interruption')}"
-    return f"{cost}, {than}{'' if done else ' for the same work'}, " + (
-        f"{through}." if summary.interruptions else "without interruption."
-    )
+    cost = cost_sentence(run.summary)
+    if run.summary.state is not JobState.FAILED:
+        return cost
+    said = " ".join(event.message for event in run.events[-20:] if isinstance(event, JobFailed))
+    return f"{cost} {said}"
 
 
 def _events(title: str, rows: Sequence[EventText]) -> Table:

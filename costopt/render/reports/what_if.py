@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from costopt.formatting import (
     gco2e_text,
@@ -25,7 +24,7 @@ from costopt.render.drawing import (
     make_drawing,
     padded_axis,
 )
-from costopt.render.html import render_page, require_report_extra, write_page
+from costopt.render.html import render_page, require_report_extra
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.render.table import Table
 from costopt.views.frontier import FrontierRow, frontier_table
@@ -188,29 +187,27 @@ _HOW = (
 NONE_FRUGAL = "; none takes less energy"
 
 
-def write_what_if_report(
+def what_if_page(
     points: Sequence[FrontierRow],
     scenarios: Table,
-    path: Path | str,
     *,
     policy: str,
     now: datetime | None = None,
     title: str = "What if",
-) -> Path:
-    """Write frontier and scenarios as one self-contained HTML file.
+) -> str:
+    """Return frontier and scenarios as one self-contained HTML document.
 
-    ``points`` may be empty; ``policy`` is the one that they are of. Raises MissingExtraError, and
-    StoreError where the file cannot be written.
+    ``points`` may be empty; ``policy`` is the one that they are of. Raises MissingExtraError.
     """
     require_report_extra()
     plot = frontier_plot(points) if any(p.kwh is not None for p in points) else None
     table = frontier_table(points)
     listed = list(zip(table.rows, points, strict=True))
-    page = render_page(
+    return render_page(
         "what_if.html.j2",
         title=title,
         made_at=now or datetime.now(UTC),
-        lead=_answer(scenarios) if plot else f"{_answer(scenarios)} {_lead(points, policy)}",
+        lead=scenarios.lead if plot else f"{scenarios.lead} {_lead(points, policy)}",
         trade_off=_lead(points, policy),
         policy=policy,
         plot=plot,
@@ -221,32 +218,6 @@ def write_what_if_report(
         scenarios=scenarios,
         how=_HOW,
     )
-    return write_page(Path(path), page)
-
-
-def _answer(scenarios: Table) -> str:
-    """How many scenarios end in time, and what the cheapest costs against the most expensive."""
-    figures = [(scenarios.fields(row).get("usd_mean"), row) for row in scenarios.rows]
-    known = [(usd, row) for usd, row in figures if isinstance(usd, float)]
-    if not known:
-        return "No scenario can end in time."
-    (min_usd, cheapest), (max_usd, costliest) = (
-        end(known, key=lambda pair: pair[0]) for end in (min, max)
-    )
-    texts, other = (
-        {column.key: column.text(row) for column in scenarios.columns}
-        for row in (cheapest, costliest)
-    )
-    which = " within ".join(texts[key] for key in ("policy", "deadline_s") if key in texts)
-    answer = f"{len(known)} of {len(scenarios.rows)} scenarios can end in time. "
-    answer += f"Policy {which} costs least: {usd_text(min_usd)}"
-    if "usd_p95" in texts:
-        answer += f" (P95 {texts['usd_p95']})"
-    if "on_time" in texts:
-        answer += f", in time with a probability of {texts['on_time']}"
-    if max_usd > min_usd:
-        answer += f"; {other['policy']} costs {usd_text(max_usd)}"
-    return f"{answer}."
 
 
 def _lead(points: Sequence[FrontierRow], policy: str) -> str:

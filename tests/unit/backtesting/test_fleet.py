@@ -208,15 +208,14 @@ def test_the_commands(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER_FILE)
     options = ["--workload", str(tmp_path / "jobs.parquet")]
     options += ["--cluster", str(tmp_path / "cluster.yaml"), "--from", "2026-03-01T00:00:00Z"]
-    report = tmp_path / "fleet.html"
-    replay = ["fleet", "replay", *options, "--days", "1", "--report", str(report)]
+    replay = ["fleet", "replay", *options, "--days", "1"]
     done = CliRunner().invoke(cli, [*replay, "-o", "json"])
     assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["policy"] for row in rows] == list(POLICY_NAMES)
     assert rows[0]["kwh"] is None
     assert set(rows[-1]["tenant_ratios"]) == {"speech", "vision"}
-    page = report.read_text()
+    page = CliRunner().invoke(cli, [*replay, "-o", "html"]).stdout
     assert all(f'id="{name}"' in page for name in ("busy", "spread", "tenants", "table"))
     done = CliRunner().invoke(cli, [*replay, "--policies", "priced", "-o", "csv"])
     assert [row["policy"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["priced"]
@@ -230,7 +229,6 @@ def test_the_commands(tmp_path: Path) -> None:
         ["--policies", "pricd"],
         ["--speed", "2,1"],
         ["--policies", ","],
-        ["--report", "no/such.html"],
     ],
 )
 def test_wrong_options_are_usage_errors(tmp_path: Path, arguments: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from costopt.daemon.watch import reports
 from costopt.daemon.watch.reports import FIGURES, REPORTS, ReportProcess, list_reports, write_report
 from costopt.domain.errors import CostoptError, StoreError
-from costopt.render.reports.run import write_run_report
+from costopt.render.reports.run import run_page
 from tests.support.daemon_fixtures import DaemonScene
 
 pytestmark = pytest.mark.process
@@ -109,12 +109,12 @@ def test_a_page_that_cannot_be_made_costs_no_other_jobs_page(
     scene.submit("one", "two", hours=0.2)
     scene.go(30)
 
-    def fail(events: Any, path: Path, **rest: Any) -> None:
-        if path.stem == "one":
+    def fail(events: Any, **rest: Any) -> str:
+        if rest["title"] == "one":
             raise ZeroDivisionError("no such luck")
-        write_run_report(events, path, **rest)
+        return run_page(events, **rest)
 
-    monkeypatch.setattr(reports, "write_run_report", fail)
+    monkeypatch.setattr(reports, "run_page", fail)
     with pytest.raises(CostoptError, match="one: ZeroDivisionError"):
         write_report(scene.ledger, scene.folder / REPORTS, scene.clock.now(), 3)
     (report,) = list_reports(scene.folder / REPORTS)

@@ -13,10 +13,11 @@ import pytest
 
 from costopt.domain.events import JobSubmitted, NodeLaunched
 from costopt.ledger.run_view import RunView
-from costopt.render.reports.backtest import write_backtest_report
+from costopt.render.html import write_page
+from costopt.render.reports.backtest import backtest_page
 from costopt.render.reports.backtest_charts import curve_of_run
-from costopt.render.reports.run import write_run_report
-from costopt.render.reports.what_if import write_what_if_report
+from costopt.render.reports.run import run_page
+from costopt.render.reports.what_if import what_if_page
 from tests.support.chromium import (
     CONTRAST,
     CUT_OFF,
@@ -39,7 +40,7 @@ pytestmark = needs_chromium
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp("pages")
-    run = write_run_report(sample_events(), folder / "run.html", now=NOW, title="<script>alert(1)")
+    run = run_page(sample_events(), now=NOW, title="<script>alert(1)")
     lasting = tuple(
         replace(event, deadline_at=START_AT + timedelta(hours=92))
         if isinstance(event, JobSubmitted)
@@ -48,14 +49,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         if isinstance(event, (JobSubmitted, NodeLaunched))
     )
     now = START_AT + timedelta(hours=90)
-    long = write_run_report(lasting, folder / "long.html", now=now, title="A long run")
+    long = run_page(lasting, now=now, title="A long run")
     curves = {ROW.policy: curve_of_run(RunView.of(sample_events(), NOW))}
-    backtest = write_backtest_report([ROW], curves, folder / "backtest.html", now=NOW)
-    what_if = write_what_if_report(
-        POINTS, SCENARIOS, folder / "what_if.html", policy="cheapest", now=NOW
-    )
-    written = {"run": run, "long": long, "backtest": backtest, "what_if": what_if}
-    return {name: path.as_uri() for name, path in written.items()}
+    backtest = backtest_page([ROW], curves, now=NOW)
+    what_if = what_if_page(POINTS, SCENARIOS, policy="cheapest", now=NOW)
+    pages = {"run": run, "long": long, "backtest": backtest, "what_if": what_if}
+    return {
+        name: write_page(folder / f"{name}.html", page).as_uri() for name, page in pages.items()
+    }
 
 
 @pytest.fixture(scope="module")

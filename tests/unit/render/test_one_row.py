@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from costopt.cli.main import cli
 from costopt.formatting import usd_text
-from costopt.render.reports.backtest import write_backtest_report
+from costopt.render.reports.backtest import backtest_page
 from costopt.render.table import Column, OutputFormat, Table
 from costopt.render.writers import to_csv, to_html, to_json
 from costopt.views import backtest as backtest_table
@@ -43,13 +43,11 @@ def responses(folder: Path, command: str) -> dict[str, str]:
     out = {}
     for output in OutputFormat:
         given = [command, str(path), *COMMANDS[command], "--output", output.value]
-        if command == "what-if" and output is OutputFormat.TABLE:
-            given += ["--report", str(folder / "report.html")]
+        if output is OutputFormat.TABLE:
+            given.append("--wide")
         done = CliRunner().invoke(cli, given)
         assert done.exit_code == 0, done.stderr
         out[output.value] = done.stdout
-    if command == "what-if":
-        out["report"] = (folder / "report.html").read_text(encoding="utf-8")
     return out
 
 
@@ -65,14 +63,13 @@ def test_a_plan_column_is_one_row(
         assert row[ERROR.key] > 0
     for record in csv.DictReader(io.StringIO(reported["csv"])):
         assert float(record[ERROR.key]) > 0
-    pages = [each for each in ("table", "md", "html", "report") if each in reported]
-    assert [each for each in pages if ERROR.title not in reported[each]] == []
+    assert [each for each in ("table", "md", "html") if ERROR.title not in reported[each]] == []
     if command == "plan":
         assert json.loads(reported["json"])["forecast"][ERROR.key] > 0
         reasons = {row["code"]: row["reason"] for row in json.loads(reported["json"])["rows"]}
         assert reasons[None] == ""
     else:
-        assert "1 of 1 scenarios can end in time. Policy cheapest" in reported["report"]
+        assert "1 of 1 scenarios end in time. Policy cheapest" in reported["html"]
 
 
 def test_a_backtest_column_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +81,7 @@ def test_a_backtest_column_is_one_row(tmp_path: Path, monkeypatch: pytest.Monkey
     rows: list[dict[str, Any]] = json.loads(to_json(table))["rows"]
     assert [row["low_usd"] for row in rows] == [280.0, None]
     assert [row["low_usd"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == ["280.0", ""]
-    page = write_backtest_report(standings, {}, tmp_path / "b.html").read_text(encoding="utf-8")
+    page = backtest_page(standings, {})
     for text in (to_html(table), page):
         assert 'data-label="$ low">$280.00</td>' in text
         assert 'data-label="$ low">–</td>' in text

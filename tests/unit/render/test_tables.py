@@ -13,7 +13,8 @@ from costopt.ledger.run_view import RunView
 from costopt.render.table import Table
 from costopt.views import event as event_row
 from costopt.views.backtest import BACKTEST_COLUMNS, backtest_table
-from costopt.views.job import deadline_sentence, job_table, job_tiles
+from costopt.views.headline import deadline_sentence
+from costopt.views.job import job_table, job_tiles
 from tests.support.sample_run import DEADLINE_AT, finished_at, sample_events
 
 ROW = PolicySummary(
