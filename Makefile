@@ -5,8 +5,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PIP_FLAGS ?=
 JOBS ?= 2
 FOCUS_PYTHON ?= python3.12
-EXTRAS := train aws gcp kubernetes slurm fleet frames daemon report
-IMAGE_EXTRAS := daemon report aws gcp kubernetes slurm
+EXTRAS := train aws gcp kubernetes slurm fleet frames daemon
+IMAGE_EXTRAS := daemon aws gcp kubernetes slurm
 
 # Each of a thousand processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,12 +18,12 @@ unexport PYTHONDONTWRITEBYTECODE
 $(VENV)/.run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -c constraints.txt torch==2.13.0
-	$(PIP) install --quiet -c constraints.txt -e '.[train,report]'
+	$(PIP) install --quiet -c constraints.txt -e '.[train]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet $(PIP_FLAGS) -c constraints.txt torch==2.13.0 -e '.[train,report,daemon,dev]'
+	$(PIP) install --quiet $(PIP_FLAGS) -c constraints.txt torch==2.13.0 -e '.[train,daemon,dev]'
 	$(PIP) install --quiet -c constraints.txt --no-deps torchtitan
 	@touch $@ $(VENV)/.run
 

@@ -101,28 +101,26 @@ class BacktestResult(Tabular):
 
     def plot(self, what: BacktestPlot = "dollars") -> Chart:
         """Return a chart: the dollars of each policy; or of the first window, which is replayed
-        again, spend, progress or pools over time.
-
-        Raise MissingExtraError without the extra report.
-        """
-        from costopt.render.html import require_report_extra
+        again, spend, progress or pools over time."""
         from costopt.render.notebook import to_chart
         from costopt.render.reports import backtest_charts as charts
         from costopt.render.reports.backtest import first_window
+        from costopt.render.reports.pool_hours import pool_bars
 
-        require_report_extra("a chart")
         chosen = check_choice("what", what, PLOTS)
         if chosen == "dollars":
             bars = charts.cost_bars(charts.CostBar.of(self.summaries))
             return to_chart(f"Dollars per run of {self.job.name}", bars)
         curves, _ = first_window(self.grid, self.config)
-        draw = {
-            "spend": charts.spend_curves,
-            "progress": charts.progress_curves,
-            "pools": charts.mode_bars,
-        }[chosen]
         title = f"{chosen.capitalize()} of {self.job.name} in the first window"
-        return to_chart(title, draw(charts.drawable(curves)))
+        drawn = charts.drawable(curves)
+        match chosen:
+            case "spend":
+                return to_chart(title, charts.spend_curves(drawn))
+            case "progress":
+                return to_chart(title, charts.progress_curves(drawn))
+            case "pools":
+                return to_chart(title, pool_bars({name: c.stays for name, c in drawn.items()}))
 
     def table(self) -> Table:
         """Return the table of the summaries."""
@@ -150,10 +148,7 @@ class BacktestResult(Tabular):
         return regret_table(self.summaries, title)
 
     def to_html(self) -> str:
-        """Return results, curves and decisions of the first window as one HTML document.
-
-        Raise MissingExtraError without the extra report.
-        """
+        """Return results, curves and decisions of the first window as one HTML document."""
         from costopt.render.reports.backtest import grid_page
 
         return grid_page(self.summaries, self.grid, self.config, self.scores)

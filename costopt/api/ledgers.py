@@ -169,16 +169,11 @@ class JobRun(Tabular):
                 return frames.progress_frame(self.account().curves(self.now()).progress)
 
     def plot(self, what: RunPlot = "spend") -> Chart:
-        """Return a chart of spend, energy or progress over time, or of the nodes.
-
-        Raise MissingExtraError without the extra report.
-        """
+        """Return a chart of spend, energy or progress over time, or of the nodes."""
         from costopt.ledger.run_view import RunView
-        from costopt.render.html import require_report_extra
         from costopt.render.notebook import to_chart
         from costopt.render.reports import run_charts
 
-        require_report_extra("a chart")
         view = RunView.of((recorded.event for recorded in self.events()), self.now())
         match check_choice("what", what, PLOTS):
             case "spend":
@@ -191,10 +186,7 @@ class JobRun(Tabular):
                 return to_chart(f"Nodes of {self.name}", run_charts.timeline(view))
 
     def to_html(self) -> str:
-        """Return the job's report as one HTML document.
-
-        Raise MissingExtraError without the extra report.
-        """
+        """Return the job's report as one HTML document."""
         from costopt.render.reports.run import run_page
 
         events = [recorded.event for recorded in self.events()]

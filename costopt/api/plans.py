@@ -107,6 +107,12 @@ class PlanResult(Tabular):
 
         return plan_frame(self.table(top=0), check_choice("what", what, PLAN_FRAMES))
 
+    def to_html(self) -> str:
+        """Return the plan, drawn hour by hour, and its candidates as one HTML document."""
+        from costopt.render.reports.plan import plan_page
+
+        return plan_page(self.plan, self.table())
+
     def table(self, *, top: int = 10, explain: bool = False) -> Table:
         """Return the table of the chosen candidates and ``top`` others, 0 for all of them."""
         from costopt.views.plan import plan_table
@@ -151,13 +157,11 @@ class FrontierResult(Tabular):
     def plot(self) -> Chart:
         """Return a chart of dollars, energy and finish, a dot per plan.
 
-        Raise MissingExtraError without the extra report, InfeasibleError for no plan to draw.
+        Raise InfeasibleError for no plan to draw.
         """
-        from costopt.render.html import require_report_extra
         from costopt.render.notebook import to_chart
         from costopt.render.reports.what_if import frontier_plot
 
-        require_report_extra("a chart")
         if all(point.kwh is None for point in self.points):
             raise InfeasibleError(
                 f"there is no plan of known energy to draw for {self.job.name}",
@@ -203,10 +207,7 @@ class WhatIfResult(Tabular):
         return table_frame(self.table())
 
     def to_html(self) -> str:
-        """Return scenarios and frontier, drawn, as one HTML document.
-
-        Raise MissingExtraError without the extra report.
-        """
+        """Return scenarios and frontier, drawn, as one HTML document."""
         from costopt.render.reports.what_if import what_if_page
 
         return what_if_page(

@@ -35,7 +35,6 @@ from costopt.cli.options import (
     words,
 )
 from costopt.formatting import seconds_text
-from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.api.backtests import BacktestResult, Group, ScoredTrial
@@ -151,13 +150,10 @@ def backtest(
     from costopt.api import backtests
     from costopt.api.inputs import load_account, load_job, read_market
     from costopt.controller.live_carbon import LIVE
-    from costopt.render.html import require_report_extra
 
     if carbon == LIVE:
         raise click.UsageError("--carbon live is of the present, a backtest of the past")
     _check_folders(results=results, runs=runs)
-    if output == OutputFormat.HTML:
-        require_report_extra()
     chosen = words(policies)
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")

@@ -32,7 +32,6 @@ LISTEN = "127.0.0.1:8420"
 REQUIRED_MODULES = (
     "apscheduler",
     "fastapi",
-    "jinja2",
     "prometheus_client",
     "sqlalchemy",
     "uvicorn",

@@ -11,7 +11,6 @@ import click
 
 from costopt.cli.groups import CommandEntry, LazyGroup
 from costopt.cli.options import Number, duration_s, instant, output_option, print_table, words
-from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.backtesting.fleet.policies import FleetTrial
@@ -102,7 +101,6 @@ def replay(
     --output csv and json hold all figures, by tenant too.
     """
     from costopt.backtesting.fleet.policies import replay_fleet
-    from costopt.render.html import require_report_extra
     from costopt.spec.fields import did_you_mean
     from costopt.views.fleet import fleet_table
 
@@ -115,8 +113,6 @@ def replay(
             )
     if not chosen:
         raise click.UsageError("nothing to try: --policies is empty")
-    if output == OutputFormat.HTML:
-        require_report_extra()
     trial = _trial(jobs, cluster, from_at, days, without_tenants, restart_s, speed)
     result = replay_fleet(trial, chosen, ray)
     title = (

@@ -9,7 +9,6 @@ from click.core import ParameterSource
 
 from costopt.cli.connection import OpenSource, source_options
 from costopt.cli.options import account_option, output_option, print_table
-from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.domain.fleet import ProviderCharge
@@ -49,13 +48,10 @@ def report(
     command line, the ledger is compared with what the account's providers billed.
     """
     from costopt.ledger.run_view import RunView
-    from costopt.render.html import require_report_extra
     from costopt.render.reports.run import run_page
     from costopt.views.bill import ledger_drift
     from costopt.views.job import job_table
 
-    if output == OutputFormat.HTML:
-        require_report_extra()
     with source() as runs:
         known = runs.job(job)
         recorded, now = [each.event for each in known.events()], known.now()

@@ -44,7 +44,7 @@ SECTIONS = {
         "explain": CommandEntry("costopt.cli.explain", "explain", "Show why a decision was made."),
         "events": CommandEntry("costopt.cli.ledger", "events", "List the events in the ledger."),
         "report": CommandEntry(
-            "costopt.cli.ledger", "report", "Write a job's report as one HTML file."
+            "costopt.cli.ledger", "report", "Show what a job did and what it cost."
         ),
         "export": CommandEntry(
             "costopt.cli.export", "export", "Export the ledger as a bill or for other programs."

@@ -49,7 +49,6 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
 from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S
 from costopt.planning.what_if import POLICY_TERMS, TERMS
-from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.api.inputs import Market
@@ -135,6 +134,7 @@ def plan(
 def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool = False) -> None:
     """Write the notes to stderr and the plan to stdout. Raise InfeasibleError if there is none."""
     from costopt.planning.request import raise_if_infeasible
+    from costopt.render.reports.plan import plan_page
     from costopt.views.plan import plan_table
 
     for note in result.notes:
@@ -148,7 +148,7 @@ def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool 
         account=result.account,
         verification=result.verification,
     )
-    print_table(table, output)
+    print_table(table, output, lambda: plan_page(result.plan, table))
     raise_if_infeasible(result.plan, result.job)
 
 
@@ -218,13 +218,10 @@ def what_if(
     is a plan of them together, and its row their totals.
     """
     from costopt.api import plans
-    from costopt.render.html import require_report_extra
 
     chosen = words(policies)
     if not chosen or not capacity:
         raise click.UsageError("there is nothing to compare: name a policy and terms")
-    if output == OutputFormat.HTML:
-        require_report_extra()
     restriction = restrict(providers, regions, spot)
     if spot is not None:
         if capacity != (POLICY_TERMS,):

@@ -1,39 +1,41 @@
-"""Pages from Jinja templates, with the extra ``report``: values are escaped, nothing is loaded."""
+"""Pages from Jinja templates: values are escaped, nothing is loaded."""
 
 from __future__ import annotations
 
 import html
 import os
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
-from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import costopt
-from costopt.domain.errors import MissingExtraError, StoreError, install_hint
+from costopt.domain.errors import StoreError
 from costopt.formatting import second_text
 
 if TYPE_CHECKING:
-    from jinja2 import BaseLoader, Environment
+    from jinja2 import BaseLoader, Environment, Template
 
 
 def render_page(template: str, *, title: str, made_at: datetime, **context: Any) -> str:
-    """One HTML document that holds its own style; needs the extra ``report``."""
+    """One HTML document that holds its own style."""
+    return report_template(template).render(
+        title=title,
+        css=page_css(),
+        version=costopt.__version__,
+        made_at=second_text(made_at),
+        **context,
+    )
+
+
+def report_template(name: str) -> Template:
+    """Return one of the templates of reports and notebooks."""
     from jinja2 import PackageLoader
 
-    return (
-        template_environment(PackageLoader("costopt.render"))
-        .get_template(template)
-        .render(
-            title=title,
-            css=page_css(),
-            version=costopt.__version__,
-            made_at=second_text(made_at),
-            **context,
-        )
-    )
+    return template_environment(PackageLoader("costopt.render")).get_template(name)
 
 
 def template_environment(loader: BaseLoader) -> Environment:
@@ -48,6 +50,7 @@ def template_environment(loader: BaseLoader) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["cell_html"] = cell_html
+    environment.filters["notes_html"] = notes_html
     return environment
 
 
@@ -72,15 +75,15 @@ def write_page(path: Path, page: str) -> Path:
     return path
 
 
-def has_report_extra() -> bool:
-    """Return whether jinja2 is installed."""
-    return find_spec("jinja2") is not None
-
-
-def require_report_extra(what: str = "an HTML report") -> None:
-    """Raise MissingExtraError unless jinja2 is installed; ``what`` needs it."""
-    if not has_report_extra():
-        raise MissingExtraError(f"{what} needs jinja2", hint=install_hint("report"))
+def notes_html(notes: Sequence[str]) -> str:
+    """Return paragraphs; indented notes that follow each other are shown as they stand."""
+    shown: list[str] = []
+    for is_indented, lines in groupby(notes, key=lambda note: note.startswith("  ")):
+        if is_indented:
+            shown.append(f"<pre>{html.escape(chr(10).join(lines))}</pre>")
+        else:
+            shown += (f"<p>{cell_html(line)}</p>" for line in lines)
+    return "\n".join(shown)
 
 
 MAX_UNBROKEN = 60

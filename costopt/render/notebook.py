@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +9,9 @@ from pathlib import Path
 
 from costopt.domain.errors import SpecError
 from costopt.render.drawing import WIDE_PX
-from costopt.render.html import cell_html, page_css, template_environment, write_page
+from costopt.render.html import page_css, report_template, write_page
 from costopt.render.svg import LegendEntry, ResponsiveChart
 from costopt.render.table import Table
-from costopt.render.writers import notes_html, table_html
 
 _STYLE = (
     "<style>.costopt td, .costopt th { text-align: left; vertical-align: top } "
@@ -30,12 +28,10 @@ def table_fragment(table: Table, notes: Sequence[str] = ()) -> str:
 
     Everything in it is escaped.
     """
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    lead = f"<p>{cell_html(table.lead)}</p>\n" if table.lead else ""
-    below = "\n".join(notes_html((*table.notes, *table.details, *notes)))
-    more = "".join(map(table_fragment, table.more))
-    shown = f"{lead}<table>\n{caption}\n{table_html(table)}\n</table>\n{below}"
-    return f'<div class="costopt">\n{_STYLE}\n{shown}\n</div>\n{more}'
+    shown = report_template("fragment.html.j2").render(
+        table=table, notes=(*table.notes, *table.details, *notes), style=_STYLE
+    )
+    return shown + "".join(map(table_fragment, table.more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +67,13 @@ class Chart:
 def to_chart(title: str, drawing: ResponsiveChart) -> Chart:
     """Return a drawing of a page under its title, with its legend and in the colours of light
     pages."""
-    from jinja2 import PackageLoader
-
     legend = list(_placed(drawing.legend))
     top = max([TITLE_PX, *(entry.y + LINE_PX for entry in legend)])
     plot_px = float(_viewbox(drawing.wide)[3])
     plot = drawing.wide.replace(
         '<svg class="plot" ', f'<svg width="{WIDE_PX}" height="{plot_px:g}" ', 1
     )
-    template = template_environment(PackageLoader("costopt.render")).get_template("chart.svg.j2")
-    svg = template.render(
+    svg = report_template("chart.svg.j2").render(
         title=title,
         alt=drawing.alt,
         width=WIDE_PX,

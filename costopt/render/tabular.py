@@ -17,10 +17,7 @@ class Tabular:
         raise NotImplementedError
 
     def to_html(self) -> str:
-        """Return one self-contained HTML document.
-
-        Raise MissingExtraError where its charts need the extra report.
-        """
+        """Return one self-contained HTML document."""
         from costopt.render.writers import to_html
 
         return to_html(self.table())
@@ -28,7 +25,7 @@ class Tabular:
     def write_report(self, path: Path | str) -> Path:
         """Write the HTML document to a file; return its path.
 
-        Raise MissingExtraError as ``to_html``, StoreError if the file cannot be written.
+        Raise StoreError if the file cannot be written.
         """
         from costopt.render.html import write_page
 

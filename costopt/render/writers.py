@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import groupby
 from typing import TextIO
 
 from costopt.domain.text import displayable_text
-from costopt.render.html import cell_html, page_css
-from costopt.render.table import Column, OutputFormat, Table
+from costopt.render.html import render_page
+from costopt.render.page import Plot
+from costopt.render.table import OutputFormat, Table
 from costopt.render.text_table import is_styled, text_width, to_text
 
 
@@ -60,25 +59,13 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines) + "\n" + "".join(f"\n{to_markdown(each)}" for each in table.more)
 
 
-def to_html(table: Table) -> str:
-    """Return one self-contained page in the style of the reports; it needs no extra.
+def to_html(table: Table, plots: Sequence[Plot] = ()) -> str:
+    """Return one self-contained page in the style of the reports, with drawings above the table.
 
-    The table is in a card, the notes are under it; indented ones are shown as they stand.
+    The notes are under it; indented ones are shown as they stand.
     """
-    title = html.escape(table.title)
-    lead = f'<p class="lead">{cell_html(table.lead)}</p>' if table.lead else ""
-    cards = "".join([_card(table), *(_card(each, f"<h2>{html.escape(each.title)}</h2>\n")
-                                     for each in table.more)])  # fmt: skip
-    return _PAGE.format(title=title, css=page_css(), lead=lead, cards=cards)
-
-
-def _card(table: Table, heading: str = "") -> str:
-    """The table in a card, its notes in one below."""
-    paragraphs = "\n".join(notes_html((*table.notes, *table.details)))
-    notes = f"<section>\n{paragraphs}\n</section>\n" if paragraphs else ""
-    return (
-        _CARD.format(heading=heading, title=html.escape(table.title), table=table_html(table))
-        + notes
+    return render_page(
+        "table.html.j2", title=table.title, made_at=datetime.now(UTC), table=table, plots=plots
     )
 
 
@@ -109,64 +96,3 @@ def _value(value: object) -> object:
 def _escaped(cell: str) -> str:
     cell = displayable_text(cell)
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
-
-
-def table_html(table: Table) -> str:
-    """Return head and body of the table for people, escaped."""
-    head = "".join(
-        f'<th scope="col" class="{_kind(column)}">{cell_html(column.title)}</th>'
-        for column in table.shown_columns
-    )
-    rows = []
-    for row in table.rows:
-        cells = "".join(
-            f'<td class="{_kind(column)}" data-label="{html.escape(column.title)}">'
-            f"{cell_html(column.text(row))}</td>"
-            for column in table.shown_columns
-        )
-        mark = ' class="marked"' if table.is_marked(row) else ""
-        rows.append(f"<tr{mark}>{cells}</tr>")
-    body = "\n".join(rows)
-    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-
-
-def _kind(column: Column) -> str:
-    return "number" if column.right else "name"
-
-
-def notes_html(notes: Sequence[str]) -> Iterator[str]:
-    """Yield paragraphs; indented notes that follow each other are shown as they stand."""
-    for is_indented, lines in groupby(notes, key=lambda note: note.startswith("  ")):
-        if is_indented:
-            shown = html.escape("\n".join(lines))
-            yield f"<pre>{shown}</pre>"
-        else:
-            yield from (f"<p>{cell_html(line)}</p>" for line in lines)
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-{css}</style>
-</head>
-<body class="wide">
-<header><h1>{title}</h1>{lead}</header>
-<main>
-{cards}</main>
-</body>
-</html>
-"""
-_CARD = """<section>
-{heading}<div class="scroll" tabindex="0" role="region" aria-label="{title}">
-<table class="compact cards">
-{table}
-</table>
-</div>
-</section>
-"""

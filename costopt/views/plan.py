@@ -60,7 +60,7 @@ CAPACITY_NOTE = (
 FORECAST_COLUMNS = (
     Column("usd_mean", "$ expected", usd_text, right=True),
     Column("usd_p95", "$ P95", usd_text, right=True, rank=2),
-    Column("kwh", "kWh", number_text, right=True, rank=3),
+    Column("kwh", "kWh", number_text, right=True, rank=2),
     Column("gco2e", "CO2e", gco2e_text, right=True, rank=5),
     Column("finish_p50_at", "Finish P50", minute_text, rank=6),
     Column("finish_p95_at", "Finish P95", minute_text, rank=8),

@@ -21,7 +21,7 @@ from costopt.daemon.http.schemas import to_json
 from costopt.domain.errors import CostoptError, StoreError, failure_message
 from costopt.ledger.base import DurableLedger, open_ledger
 from costopt.ledger.fold_cache import summaries
-from costopt.render.html import has_report_extra, write_page
+from costopt.render.html import write_page
 from costopt.render.reports.run import run_page
 
 REPORTS = "reports"
@@ -95,8 +95,8 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
     ran.
 
     It holds the figures of all jobs, and a page for each job with events since the report before.
-    Without the extra ``report`` there are no pages. Raise LedgerError, StoreError if the disk
-    refuses, and CostoptError at the end if a job's page could not be made.
+    Raise LedgerError, StoreError if the disk refuses, and CostoptError at the end if a job's page
+    could not be made.
     """
     failed = []
     last_seqs = ledger.last_seqs()
@@ -108,9 +108,7 @@ def write_report(ledger: DurableLedger, folder: Path, now: datetime, keep: int) 
         made = _made(folder)
         figures = [to_json(each) for each in summaries(ledger, lambda _, at: max(at, now))]
         _write_figures(made, figures, max(last_seqs.values()), now)
-        for job in (
-            job for job, seq in last_seqs.items() if seq > reported_seq and has_report_extra()
-        ):
+        for job in (job for job, seq in last_seqs.items() if seq > reported_seq):
             events = [recorded.event for recorded in ledger.events(job)]
             at = max(now, *(event.at for event in events))
             try:

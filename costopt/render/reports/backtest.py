@@ -15,7 +15,7 @@ from costopt.backtesting.ranking import (
 from costopt.backtesting.trial import HINDSIGHT, BacktestConfig, Score, Trial
 from costopt.domain.events import DecisionMade
 from costopt.ledger.run_view import RunView
-from costopt.render.html import render_page, require_report_extra
+from costopt.render.html import render_page
 from costopt.render.reports.backtest_charts import (
     BacktestCurve,
     CostBar,
@@ -23,10 +23,10 @@ from costopt.render.reports.backtest_charts import (
     curve_of_moments,
     curve_of_run,
     drawable,
-    mode_bars,
     progress_curves,
     spend_curves,
 )
+from costopt.render.reports.pool_hours import pool_bars
 from costopt.render.table import Table
 from costopt.views.backtest import (
     backtest_headline,
@@ -81,10 +81,8 @@ def backtest_page(
 
     ``curves`` holds the curves of one run per strategy, and may be empty; ``coverage`` says what
     part of each record the windows lie in, ``decisions`` why a strategy did what it did, ``scores``
-    are those of single windows, which the distribution and the paired differences need. Raises
-    MissingExtraError.
+    are those of single windows, which the distribution and the paired differences need.
     """
-    require_report_extra()
     found = window_costs(scores)
     costs = {each.policy: found[each.policy] for each in standings if each.policy in found}
     rows = CostBar.of(standings, {label: each.values() for label, each in costs.items()})
@@ -100,7 +98,7 @@ def backtest_page(
         bars=cost_bars(rows),
         curves=spend_curves(drawn) if drawn else None,
         progress=progress_curves(drawn) if drawn else None,
-        modes=mode_bars(drawn) if drawn else None,
+        modes=pool_bars({name: curve.stays for name, curve in drawn.items()}) if drawn else None,
         table=backtest_table(standings),
         decisions=decisions,
         how=(*_HOW, *(("Coverage", text) for text in coverage)),
@@ -121,11 +119,7 @@ def grid_page(
     bench: BacktestConfig,
     scores: Sequence[tuple[Trial, Score]] = (),
 ) -> str:
-    """Return the page of a backtest, with curves and decisions of its first window.
-
-    Raises MissingExtraError.
-    """
-    require_report_extra()
+    """Return the page of a backtest, with curves and decisions of its first window."""
     curves, decisions = first_window(grid, bench)
     notes = [*map(coverage_note, grid.coverages), *undefined_note(standings)]
     notes += (*carbon_note(standings), *history_note(bench.history_s))

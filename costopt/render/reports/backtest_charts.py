@@ -15,7 +15,6 @@ from costopt.formatting import usd_text
 from costopt.ledger.run_view import RunView
 from costopt.render.drawing import (
     LINE_COLOURS,
-    POOL_COLOURS,
     Axis,
     Drawing,
     Line,
@@ -29,10 +28,9 @@ from costopt.render.drawing import (
     round_values,
     value_axis,
 )
-from costopt.render.reports.run_charts import pool_label
+from costopt.render.reports.pool_hours import BAR_PX, PoolInterval, row_name
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 
-BAR_PX = 52
 COINCIDENT_SHARE = 0.015
 """Of the highest value: lines that are nowhere farther apart lie on one another."""
 DASH_PX = 9.6
@@ -119,24 +117,6 @@ def progress_curves(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
     return draw_chart(lambda narrow: _curves(lines, colours, "{:.0%}", narrow), alt, legend)
 
 
-def mode_bars(curves: Mapping[str, BacktestCurve]) -> ResponsiveChart:
-    """Where each strategy ran, hour by hour; nothing drawn is waiting."""
-    pools = list(dict.fromkeys(stay.pool for c in curves.values() for stay in c.stays))
-    spot = [pool for pool in pools if pool.capacity_type.is_interruptible]
-    colours = {
-        pool: POOL_COLOURS[spot.index(pool) % len(POOL_COLOURS)] if pool in spot else "firm"
-        for pool in pools
-    }
-    legend = tuple(LegendEntry("bar", colours[pool], pool_label(pool)) for pool in pools)
-    hours = ", ".join(
-        f"{name} {sum(s.end_h - s.begin_h for s in c.stays):.1f} h in "
-        f"{len({s.pool for s in c.stays})} pools"
-        for name, c in curves.items()
-    )
-    alt = f"Where each strategy ran: {hours}."
-    return draw_chart(lambda narrow: _modes(curves, colours, narrow), alt, legend)
-
-
 def _colours(curves: Mapping[str, BacktestCurve]) -> dict[str, str]:
     return {
         strategy: LINE_COLOURS[index % len(LINE_COLOURS)] for index, strategy in enumerate(curves)
@@ -155,7 +135,7 @@ def _bars(rows: Sequence[CostBar], narrow: bool) -> Drawing:
         ends = ((row.p50_usd, middle), (row.p95_usd, middle))
         marks.append(Line(ends, "ink", 1.5))
         marks += [Symbol("edge", each, "ink", 9) for each in ends]
-        marks.append(_name(row.strategy, index))
+        marks.append(row_name(row.strategy, index))
         most = (max(row.mean_usd, row.p95_usd), middle)
         marks.append(Text(usd_text(row.mean_usd), most, "ink", offset_px=(8.0, 4.0)))
     high = max((max(row.p95_usd, row.mean_usd) for row in rows), default=0.0) or 1.0
@@ -164,10 +144,6 @@ def _bars(rows: Sequence[CostBar], narrow: bool) -> Drawing:
     count = max(1, len(rows))
     height_px = 22 + 40 + BAR_PX * count
     return make_drawing(narrow, height_px, Axis(0.0, high, ticks), Axis(count, 0.0), marks, 0.0)
-
-
-def _name(strategy: str, index: int) -> Text:
-    return Text(strategy, (0.0, index + 0.31), "ink", offset_px=(0.0, 5.0), size_px=13.0)
 
 
 def _curves(
@@ -202,29 +178,6 @@ def coincident(lines: Mapping[str, Sequence[Point]]) -> list[list[str]]:
         else:
             bunches.append([name])
     return bunches
-
-
-def _modes(
-    curves: Mapping[str, BacktestCurve], colours: Mapping[Pool, str], narrow: bool
-) -> Drawing:
-    marks: list[Mark] = []
-    for index, (strategy, curve) in enumerate(curves.items()):
-        for stay in curve.stays:
-            start, end = (stay.begin_h, index + 0.5), (stay.end_h, index + 0.9)
-            marks.append(Rectangle(start, end, colours[stay.pool]))
-        marks.append(_name(strategy, index))
-    high = 1.05 * max((s.end_h for c in curves.values() for s in c.stays), default=1.0)
-    height_px = 22 + 40 + BAR_PX * len(curves)
-    return make_drawing(narrow, height_px, hours_axis(high), Axis(len(curves), 0.0), marks, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class PoolInterval:
-    """From hour to hour in a pool."""
-
-    pool: Pool
-    begin_h: float
-    end_h: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from costopt.render.drawing import (
     make_drawing,
     value_axis,
 )
-from costopt.render.html import render_page, require_report_extra
+from costopt.render.html import render_page
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.views.fleet import MEANING, fleet_table, tenants_table
 
@@ -25,9 +25,7 @@ HEIGHT_PX = 280
 
 
 def fleet_page(figures: Sequence[PolicyFigures], *, title: str, notes: Sequence[str]) -> str:
-    """Return one self-contained HTML document. Raise MissingExtraError without the extra
-    ``report``."""
-    require_report_extra()
+    """Return one self-contained HTML document."""
     return render_page(
         "fleet.html.j2",
         title=title,

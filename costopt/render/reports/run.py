@@ -16,7 +16,7 @@ from costopt.formatting import (
 )
 from costopt.ledger.run_view import RunView
 from costopt.ledger.summary import JobState, JobSummary
-from costopt.render.html import render_page, require_report_extra
+from costopt.render.html import render_page
 from costopt.render.reports.run_charts import (
     energy_plot,
     progress_plot,
@@ -48,10 +48,9 @@ def run_page(
 ) -> str:
     """Return the report of one job's events at ``now`` as one self-contained HTML document.
 
-    ``charges`` are what providers' own accounts say. Raises MissingExtraError, and LedgerError for
+    ``charges`` are what providers' own accounts say. Raises LedgerError for
     no events or several jobs'.
     """
-    require_report_extra()
     run = RunView.of(events, now)
     summary = run.summary
     described = describe_events(run.events)

@@ -24,7 +24,8 @@ from costopt.render.drawing import (
     make_drawing,
     padded_axis,
 )
-from costopt.render.html import render_page, require_report_extra
+from costopt.render.html import render_page
+from costopt.render.reports.deadline_curve import deadline_plot
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
 from costopt.render.table import Table
 from costopt.views.frontier import FrontierRow, frontier_table
@@ -197,9 +198,8 @@ def what_if_page(
 ) -> str:
     """Return frontier and scenarios as one self-contained HTML document.
 
-    ``points`` may be empty; ``policy`` is the one that they are of. Raises MissingExtraError.
+    ``points`` may be empty; ``policy`` is the one that they are of.
     """
-    require_report_extra()
     plot = frontier_plot(points) if any(p.kwh is not None for p in points) else None
     table = frontier_table(points)
     listed = list(zip(table.rows, points, strict=True))
@@ -211,6 +211,7 @@ def what_if_page(
         trade_off=_lead(points, policy),
         policy=policy,
         plot=plot,
+        over_deadline=deadline_plot(scenarios, points),
         points=replace(table, rows=[r for r, p in listed if not p.is_mix]),
         mixes=replace(table, rows=[r for r, p in listed if p.is_mix]),
         has_choice=any(point.chosen for point in points),

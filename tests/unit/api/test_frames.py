@@ -191,15 +191,9 @@ def test_charts_of_a_backtest(what: Any, result: co.BacktestResult, tmp_path: Pa
         chart.save(tmp_path / "chart.png")
 
 
-def test_a_chart_without_its_extra(
-    result: co.BacktestResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_chart_is_refused(result: co.BacktestResult) -> None:
     with pytest.raises(co.SpecError, check=has_code("bad_argument", "what")):
         result.plot("weather")  # type: ignore[arg-type]
-    monkeypatch.setattr("costopt.render.html.find_spec", lambda name: None)
-    with pytest.raises(co.MissingExtraError) as caught:
-        result.plot()
-    assert "report" in (caught.value.hint or "")
 
 
 def test_a_frontier_without_a_plan_has_no_chart(job: co.Job, market: co.Market) -> None:

@@ -68,17 +68,6 @@ def test_only_jobs_with_news_have_a_page_and_the_oldest_reports_go(scene: Daemon
     assert [job["job"] for job in figures(third)["jobs"]] == ["one", "two"]
 
 
-def test_without_the_extra_there_are_figures(
-    scene: DaemonScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.submit("one")
-    scene.go(5)
-    monkeypatch.setattr(reports, "has_report_extra", lambda: False)
-    report = write_report(scene.ledger, scene.folder / REPORTS, scene.clock.now(), keep=2)
-    assert report is not None
-    assert [path.name for path in report.iterdir()] == [FIGURES]
-
-
 def test_a_report_that_was_broken_off_leaves_nothing_behind(scene: DaemonScene) -> None:
     scene.submit("one")
     scene.go(5)

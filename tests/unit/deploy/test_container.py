@@ -109,7 +109,7 @@ def test_each_package_in_it_has_a_hash_and_the_version_of_the_constraints() -> N
 def test_it_has_all_that_the_daemon_and_its_clouds_need() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    needed = [*project["dependencies"], *extras["daemon"], *extras["report"], *extras["aws"]]
+    needed = [*project["dependencies"], *extras["daemon"], *extras["aws"]]
     needed += [*extras["gcp"], *extras["kubernetes"], *extras["slurm"], "hatchling"]
     versions = locked()
     for line in needed:

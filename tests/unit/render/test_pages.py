@@ -15,7 +15,7 @@ import pytest
 from costopt.backtesting.backtest import OPTIMUM
 from costopt.backtesting.ranking import PolicySummary
 from costopt.backtesting.trial import Score, Trial, Window
-from costopt.domain.errors import LedgerError, MissingExtraError, StoreError
+from costopt.domain.errors import LedgerError, StoreError
 from costopt.domain.events import (
     CarbonIntensityRecorded,
     DecisionMade,
@@ -327,13 +327,6 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, check=has_code("unwritable")) as caught:
         html.write_page(tmp_path / "missing" / "run.html", "page")
     assert caught.value.hint
-
-
-def test_without_the_extra_the_hint_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="jinja2") as caught:
-        run_page()
-    assert "costopt-spot[report]" in (caught.value.hint or "")
 
 
 def test_an_empty_backtest_says_so() -> None:
