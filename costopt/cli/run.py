@@ -23,6 +23,7 @@ from costopt.cli.options import (
     cooldown_option,
     forecasts_option,
     gpus_option,
+    is_live,
     market_option,
     notice_option,
     output_option,
@@ -36,6 +37,7 @@ from costopt.cli.options import (
     state_dir_option,
     tick_option,
 )
+from costopt.cli.provider_account import nearest_account
 from costopt.controller.live_run import LiveRun
 from costopt.engine.engine import TickResult
 from costopt.engine.loop import OnTick
@@ -106,6 +108,7 @@ def run(
     from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.controller.checkpoint_places import check_stored_identity, is_folder_place
     from costopt.controller.controller import ControllerSettings
+    from costopt.controller.launch_faults import LaunchFaults
     from costopt.controller.live_run import StopSignals, open_run
     from costopt.controller.state_dir import exposure_note
     from costopt.planning.account_bill import bill_notes, term_notes
@@ -119,6 +122,8 @@ def run(
     )
     from costopt.spec import load_job
 
+    if market is None or is_live(market):
+        account = nearest_account(account)
     shared = load_account(account)
     simulation = Simulation(at, speed, notice_s, forecasts)
     source = resolve_run_target(market, shared, providers, simulation, carbon)
@@ -142,7 +147,7 @@ def run(
         click.echo("nothing was launched: add --apply to run it", err=True)
         return
     settings = ControllerSettings(tick_s, cooldown_s, shared, explain)
-    signals = StopSignals()
+    signals, faults = StopSignals(), LaunchFaults(shared, chosen)
 
     def read_job(now: datetime) -> Job:
         return load_job(job, now, shared, gpus)
@@ -150,7 +155,7 @@ def run(
     with (
         living_nodes_named(state_dir),
         signals.caught(),
-        open_run(read_job, chosen, source.site, state_dir, settings, signals) as live,
+        open_run(read_job, chosen, source.site, state_dir, settings, signals, faults.check) as live,
     ):
         record = live.engine.journal.records[live.job.name]
         if not record.submitted:
@@ -173,7 +178,7 @@ def run(
         _note(live.learned_reset)
         _note(exposure_note(state_dir))
         try:
-            run_live(live)
+            run_live(live, check=faults.watch(live))
         except KeyboardInterrupt:
             if signals.first == signal.SIGINT:
                 raise
@@ -228,8 +233,13 @@ def _note(message: str | None) -> None:
         click.echo(f"note: {message}", err=True)
 
 
-def run_live(live: LiveRun, observe: OnTick | None = None) -> None:
-    """Run until the job is over and show its progress; ``observe`` is called at each tick."""
+def run_live(
+    live: LiveRun, observe: OnTick | None = None, check: Callable[[], None] | None = None
+) -> None:
+    """Run until the job is over and show its progress.
+
+    ``observe`` is called at each tick; ``check`` after it, and ends the run if it raises.
+    """
     from costopt.engine.loop import run_until_done as run_loop
 
     with progress_view(live) as show:
@@ -240,6 +250,8 @@ def run_live(live: LiveRun, observe: OnTick | None = None) -> None:
                 observe(result)
             _note(live.learned.save(result.now))
             live.raise_if_market_ended(result)
+            if check is not None and not result.is_done:
+                check()
             if not result.is_done:
                 live.signals.check()
 

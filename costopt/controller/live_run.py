@@ -17,6 +17,7 @@ from types import FrameType
 from costopt.controller.controller import Controller, ControllerSettings, build_strategy
 from costopt.controller.learned_state import LearnedState
 from costopt.controller.live_carbon import refreshing
+from costopt.controller.orphans import read_records
 from costopt.controller.payload import with_provenance
 from costopt.controller.site import LiveSite, ScaledClockPort, SiteConfig, provider_quotas
 from costopt.controller.state_dir import LEDGER, make_state_dir, run_lock
@@ -38,6 +39,7 @@ from costopt.strategies.fault_isolation import lifetime_model
 LEARNED = "learned.json"
 POLL_S = 0.1
 ReadJob = Callable[[datetime], Job]
+Preflight = Callable[[LiveSite], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,14 @@ def open_run(
     state_dir: Path,
     settings: ControllerSettings,
     signals: StopSignals | None = None,
+    preflight: Preflight | None = None,
 ) -> Iterator[LiveRun]:
     """Begin a run on the site of ``config``, or go on with the one that the state directory holds.
 
     ``read_job`` makes the job at the site's present; a run that goes on keeps the clock, the
     start and the deadline with which it was submitted. The account of ``settings`` holds what it
     keeps to besides the quotas that clouds report. ``signals`` wake the run from its sleep.
+    ``preflight`` may refuse a job without living nodes, before anything of it is uploaded.
     Raises LedgerError where the job is finished, another process controls it or a daemon uses the
     state directory, StoreError where that cannot be written.
     """
@@ -126,6 +130,9 @@ def open_run(
         submitted, failed = _submission(name, ledger, state_dir)
         site = config.connect(folder, fresh=submitted is None)
         with _closing(site.providers), refreshing(site):
+            record = read_records([ledger], name).get(name)
+            if preflight is not None and not (record and record.live):
+                preflight(site)
             job = with_provenance(_as_submitted(read_job, submitted, config, site), policy)
             if submitted is not None and failed:
                 site.retry(job)

@@ -11,7 +11,13 @@ from enum import StrEnum
 from typing import NoReturn
 
 from costopt.domain.account import Quota
-from costopt.domain.errors import ForbiddenError, NotSupportedError, ProviderError
+from costopt.domain.errors import (
+    ForbiddenError,
+    NotSupportedError,
+    ProviderError,
+    ProviderUnavailableError,
+    ThrottledError,
+)
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import LaunchRequest, Node, NodeBill, ProviderCharge
 from costopt.domain.market import Interruption, Offer, Pool
@@ -78,19 +84,28 @@ class CheckStatus(StrEnum):
     BROKEN = "broken"
 
 
+ALL_LAUNCHES = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. Only BROKEN is a fault: what is MISSING may not be needed."""
+    """One finding. Only BROKEN is a fault: what is MISSING may not be needed.
+
+    ``blocks`` is the region in which no launch can succeed because of it, or ALL_LAUNCHES of the
+    provider; "" if launches may.
+    """
 
     name: str
     verdict: CheckStatus
     detail: str
     hint: str | None = None
+    blocks: str = ""
 
     @classmethod
-    def broken(cls, name: str, error: ProviderError) -> Check:
-        """Return the finding of what failed."""
-        return cls(name, CheckStatus.BROKEN, error.message, error.hint)
+    def broken(cls, name: str, error: ProviderError, blocks: str = "") -> Check:
+        """Return the finding of what failed; it blocks nothing if it may succeed the next time."""
+        passes = isinstance(error, ProviderUnavailableError | ThrottledError)
+        return cls(name, CheckStatus.BROKEN, error.message, error.hint, "" if passes else blocks)
 
     @classmethod
     def unknown(cls, name: str, error: ProviderError) -> Check:
@@ -98,7 +113,14 @@ class Check:
         return cls(name, CheckStatus.MISSING, f"not known: {error.message}", error.hint)
 
     @classmethod
-    def of(cls, name: str, ask: Callable[[str], Check], *, is_optional: bool = False) -> Check:
+    def of(
+        cls,
+        name: str,
+        ask: Callable[[str], Check],
+        *,
+        is_optional: bool = False,
+        blocks: str = "",
+    ) -> Check:
         """Return the finding of ``ask``, which gets the name; where that fails, what failed.
 
         ``is_optional``: what the credentials may not read is unknown, and no fault.
@@ -106,9 +128,9 @@ class Check:
         try:
             return ask(name)
         except ForbiddenError as error:
-            return cls.unknown(name, error) if is_optional else cls.broken(name, error)
+            return cls.unknown(name, error) if is_optional else cls.broken(name, error, blocks)
         except ProviderError as error:
-            return cls.broken(name, error)
+            return cls.broken(name, error, blocks)
 
 
 @dataclass(frozen=True, slots=True)

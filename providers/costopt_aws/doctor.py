@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from costopt.domain.errors import BadRequestError, ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
-from costopt.provider.base import Check, CheckStatus
+from costopt.provider.base import ALL_LAUNCHES, Check, CheckStatus
 from costopt_aws.bootstrap import bucket_of, bucket_region, expires_old_versions
 from costopt_aws.clients import Clients
 from costopt_aws.errors import map_errors
@@ -65,7 +65,8 @@ class Doctor:
             return
         usable: list[str] = []
         for region in self._options.regions:
-            check = Check.of(f"region {region}", partial(self._region, region, now))
+            of_region = partial(self._region, region, now)
+            check = Check.of(f"region {region}", of_region, blocks=region)
             yield check
             if check.verdict is CheckStatus.OK:
                 usable.append(region)
@@ -73,14 +74,16 @@ class Doctor:
         for region in usable:
             of_quota = partial(self._quota, region, now)
             yield Check.of(f"quota {region}", of_quota, is_optional=True)
-            yield Check.of(f"image {region}", partial(self._image, region, now))
+            of_image = partial(self._image, region, now)
+            yield Check.of(f"image {region}", of_image, blocks=region)
         for profile in sorted(self._options.profiles):
             of_role = partial(self._role, profile)
             yield Check.of(f"node role {profile}", of_role, is_optional=True)
         for region, url in self._options.queues.items():
             of_queue = partial(self._queue, region, url)
             yield Check.of(f"queue {region}", of_queue, is_optional=True)
-        yield Check.of("store", partial(self._store, store), is_optional=True)
+        of_store = partial(self._store, store)
+        yield Check.of("store", of_store, is_optional=True, blocks=ALL_LAUNCHES)
 
     def _credentials(self) -> tuple[str | None, Check]:
         region = self._options.regions[0]
@@ -88,7 +91,7 @@ class Doctor:
             with map_errors("sts:GetCallerIdentity", "credentials"):
                 arn = self._clients.reading("sts", region).get_caller_identity()["Arn"]
         except ProviderError as error:
-            return None, Check.broken("credentials", error)
+            return None, Check.broken("credentials", error, ALL_LAUNCHES)
         return arn, Check("credentials", CheckStatus.OK, arn)
 
     def _region(self, region: str, now: datetime, name: str) -> Check:
@@ -127,7 +130,7 @@ class Doctor:
                 continue
             for error in permissions.dry_runs(region, image_id, owner, self._network(region)):
                 refused = True
-                yield Check.broken(f"permission in {region}", error)
+                yield Check.broken(f"permission in {region}", error, region)
         if not refused:
             yield Check(
                 "permissions",
@@ -169,11 +172,11 @@ class Doctor:
             with map_errors("iam:GetInstanceProfile", f"instance profile {profile}"):
                 client = self._clients.reading("iam", self._options.regions[0])
                 client.get_instance_profile(InstanceProfileName=profile)
-        except ForbiddenError:
-            raise
-        except ProviderError as error:
-            hint = "make it from the policies that `costopt doctor aws --iam-policy` prints"
-            return Check(name, CheckStatus.BROKEN, error.message, hint)
+        except BadRequestError as error:
+            # A job may have a role of its own.
+            blocks = "" if self._options.job_profiles else ALL_LAUNCHES
+            hint = "`costopt setup aws` creates it"
+            return Check(name, CheckStatus.BROKEN, error.message, hint, blocks)
         return Check(name, CheckStatus.OK, "its instance profile is there")
 
     def _queue(self, region: str, url: str, name: str) -> Check:
@@ -217,7 +220,9 @@ def _denied(action: str, resources: Sequence[str]) -> Check:
         return Check(name, CheckStatus.MISSING, f"denied: {DISPENSABLE[action]}", _allow(action))
     where = [each for each in resources if each != "*"]
     detail = f"denied on {', '.join(where[:MAX_NAMES_SHOWN])}" if where else "denied"
-    return Check(name, CheckStatus.BROKEN, detail, _allow(action))
+    # A bucket's own policy may allow what the simulation denies.
+    blocks = "" if action.startswith("s3:") else ALL_LAUNCHES
+    return Check(name, CheckStatus.BROKEN, detail, _allow(action), blocks)
 
 
 def _allow(action: str) -> str:

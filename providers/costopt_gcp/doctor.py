@@ -13,7 +13,7 @@ from typing import Any
 
 from costopt.domain.errors import ForbiddenError, ProviderError
 from costopt.domain.market import CapacityType
-from costopt.provider.base import Check, CheckStatus
+from costopt.provider.base import ALL_LAUNCHES, Check, CheckStatus
 from costopt_gcp.bootstrap import ImageResolver, bucket_of
 from costopt_gcp.clients import Clients, WebApi
 from costopt_gcp.options import GcpOptions
@@ -59,17 +59,18 @@ class Doctor:
         try:
             detail = f"{self._clients.identity()} in {self._clients.project}"
         except ProviderError as error:
-            yield Check.broken("credentials", error)
+            yield Check.broken("credentials", error, ALL_LAUNCHES)
             return
         yield Check("credentials", CheckStatus.OK, detail)
         yield from self._apis()
         yield from self._permissions()
         for region in self._options.regions:
-            check = Check.of(f"region {region}", partial(self._region, region, now))
+            of_region = partial(self._region, region, now)
+            check = Check.of(f"region {region}", of_region, blocks=region)
             yield check
             if check.verdict is CheckStatus.OK:
                 yield Check.of(f"quota {region}", partial(self._quota, region, now))
-        yield Check.of("image", partial(self._image, now))
+        yield Check.of("image", partial(self._image, now), blocks=ALL_LAUNCHES)
         yield from self._account()
         yield from self._store(store)
 
@@ -84,7 +85,9 @@ class Doctor:
         for name in sorted(disabled):
             verdict = CheckStatus.BROKEN if name in NEEDED else CheckStatus.MISSING
             detail = USEFUL.get(name, "not enabled")
-            yield Check(f"API {name}", verdict, detail, f"`gcloud services enable {name}`")
+            blocks = ALL_LAUNCHES if name in NEEDED else ""
+            hint = f"`gcloud services enable {name}`"
+            yield Check(f"API {name}", verdict, detail, hint, blocks)
 
     def _permissions(self) -> Iterator[Check]:
         """Those on the nodes' account and on the bucket are tested there."""
@@ -120,6 +123,7 @@ class Doctor:
                 "no service account is named for nodes",
                 "make one from the role that `costopt doctor gcp --iam-policy` prints, and name it "
                 "in the provider's option service_account",
+                ALL_LAUNCHES,
             )
             return
         yield Check("node account", CheckStatus.OK, ", ".join(emails))
@@ -139,7 +143,7 @@ class Doctor:
         try:
             bucket = bucket_of(store)
         except ProviderError as error:
-            yield Check.broken("store", error)
+            yield Check.broken("store", error, ALL_LAUNCHES)
             return
         yield self._bucket(bucket)
         yield from _allowed(
@@ -152,7 +156,7 @@ class Doctor:
         except ForbiddenError as error:
             return Check("store", CheckStatus.MISSING, error.message, error.hint)
         except ProviderError as error:
-            return Check.broken("store", error)
+            return Check.broken("store", error, ALL_LAUNCHES)
         advice = []
         if bucket.location not in self._options.regions:
             advice.append(
@@ -179,7 +183,8 @@ def _allowed(name: str, missing: Callable[[], tuple[str, ...]]) -> Iterator[Chec
     if not denied:
         yield Check(name, CheckStatus.OK, "all that are needed")
     for permission in denied:
-        yield Check(f"permission {permission}", CheckStatus.BROKEN, "denied", _grant(permission))
+        name = f"permission {permission}"
+        yield Check(name, CheckStatus.BROKEN, "denied", _grant(permission), ALL_LAUNCHES)
 
 
 def _grant(permission: str) -> str:

@@ -58,6 +58,7 @@ class Run(CloudRun):
 @pytest.fixture
 def run(cloud: Cloud, tmp_path: Path) -> Iterator[Run]:
     cloud.client("s3").create_bucket(Bucket="runs")
+    cloud.client("iam").create_instance_profile(InstanceProfileName="costopt-node")
     image = cloud.client("ec2").register_image(Name="deep", RootDeviceName="/dev/sda1")["ImageId"]
     for zone, usd in (("us-east-1a", 0.2), ("us-east-1b", 0.25)):
         cloud.spot.price(zone, TYPE, usd)
