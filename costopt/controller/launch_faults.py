@@ -28,7 +28,7 @@ IN_POOLS = 2
 """An error in the same words in so many pools, and in one of them again, is not of a pool: a
 strategy goes back to a pool when no other is worth a try."""
 RECHECK_S = 300.0
-"""Seconds between two looks at an account during a run: one makes dozens of calls."""
+"""Seconds after which an account is checked again during a run: that makes dozens of calls."""
 
 
 class LaunchFaultError(CostoptError):
