@@ -99,3 +99,21 @@ class AccountSetup(ABC):
 
         What is still missing is left out.
         """
+
+
+def covers(found: object, wanted: object) -> bool:
+    """Return whether ``found`` has all of ``wanted``.
+
+    Clouds add defaults to their answers, and some write numbers as texts.
+    """
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            covers(found.get(key), value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(covers(*pair) for pair in zip(found, wanted, strict=True))
+        )
+    return str(found) == str(wanted)

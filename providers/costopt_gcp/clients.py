@@ -163,13 +163,13 @@ class WebApi:
         self, permission: str, about: str, path: str, query: Mapping[str, object] | None = None
     ) -> Mapping[str, Any]:
         """Return the answer to GET of ``path`` ("/v1/services")."""
-        return self._ask(permission, about, "GET", path, params=query)
+        return self.ask(permission, about, "GET", path, None, query)
 
     def post(
         self, permission: str, about: str, path: str, content: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return the answer to POST of ``content``."""
-        return self._ask(permission, about, "POST", path, json=content)
+        return self.ask(permission, about, "POST", path, content)
 
     def pages(
         self, permission: str, about: str, path: str, query: Mapping[str, object]
@@ -183,19 +183,30 @@ class WebApi:
             if not token:
                 return
 
-    def _ask(
-        self, permission: str, about: str, method: str, path: str, **what: Any
+    def ask(
+        self,
+        permission: str,
+        about: str,
+        method: str,
+        path: str,
+        content: object = None,
+        query: Mapping[str, object] | None = None,
     ) -> Mapping[str, Any]:
+        """Return the answer to a request; {} for one without content."""
         from google.api_core.exceptions import from_http_response
 
         root = self._clients.endpoint or f"https://{self._host}"
         with asking(permission, about):
             response = self._clients.session().request(
-                method, root.rstrip("/") + path, timeout=self._clients.timeouts.read_s, **what
+                method,
+                root.rstrip("/") + path,
+                timeout=self._clients.timeouts.read_s,
+                params=query,
+                **({} if content is None else {"json": content}),
             )
             if response.status_code >= 400:
                 raise from_http_response(response)
-            document = response.json()
+            document = response.json() if response.content else {}
         if not isinstance(document, dict):
             raise ProviderUnavailableError(
                 f"{about}: {root}{path} did not answer with a JSON object"

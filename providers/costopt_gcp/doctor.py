@@ -24,10 +24,10 @@ from costopt_gcp.roles import (
     PROJECT,
     Permissions,
     daemon_condition,
-    daemon_role,
-    node_role,
+    node_conditions,
     read_role,
     role_with,
+    setup_roles,
 )
 
 
@@ -43,14 +43,14 @@ class Doctor:
         self._images = ImageResolver(clients, options.image)
 
     def policies(self, owner: str, store: str | None) -> Mapping[str, object]:  # noqa: ARG002
-        """By role: the custom role of the controller, with the condition under which it is to be
-        granted, and those of nodes."""
+        """By role: the custom roles of the controller and of nodes, and the conditions under which
+        they are to be granted."""
         said = self._options
         reads = {"secrets": said.secrets, "repositories": said.repositories}
         return {
-            "daemon": daemon_role(),
+            **setup_roles(None if store is None else bucket_of(store)),
             "daemon-condition": daemon_condition(),
-            "node": node_role(None if store is None else bucket_of(store)),
+            **({} if store is None else _node_conditions(store)),
             **{f"node-{kind}": read_role(kind, names) for kind, names in reads.items() if names},
         }
 
@@ -172,6 +172,10 @@ class Doctor:
             advice.append("objects have access rules of their own: turn uniform access on")
         detail = f"{name} in {bucket.location}, {'' if bucket.versioned else 'not '}versioned"
         return Check("store", CheckStatus.OK, detail, "; ".join(advice) or None)
+
+
+def _node_conditions(store: str) -> Mapping[str, object]:
+    return dict(zip(("node-condition", "node-read-condition"), node_conditions(store), strict=True))
 
 
 def _allowed(name: str, missing: Callable[[], tuple[str, ...]]) -> Iterator[Check]:

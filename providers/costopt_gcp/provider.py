@@ -10,6 +10,7 @@ from costopt.domain.market import CapacityType, Interruption, Offer, Pool
 from costopt.domain.ports import Clock
 from costopt.provider.base import Check, OrphanedResource
 from costopt.provider.node_book import NodeBook
+from costopt.provider.setup import AccountSetup
 from costopt_gcp.billing import Billing
 from costopt_gcp.bootstrap import GcpBootstrap
 from costopt_gcp.cleanup import InstanceTerminator, OrphanedResources
@@ -22,6 +23,7 @@ from costopt_gcp.market import GcpMarket
 from costopt_gcp.offers import NAME
 from costopt_gcp.operations import InstanceEndings, Operations
 from costopt_gcp.options import GcpOptions
+from costopt_gcp.setup import GcpSetup
 
 
 class GcpProvider(GcpMarket):
@@ -134,6 +136,10 @@ class GcpProvider(GcpMarket):
     def access_policies(self, owner: str, store: str | None) -> Mapping[str, object]:
         """Return the custom roles of the controller and of nodes."""
         return Doctor(self.clients, self.options).policies(owner, store)
+
+    def account_setup(self, owner: str, store: str | None) -> AccountSetup:
+        """Return what the project needs, as steps."""
+        return GcpSetup(self.clients, self.options, owner, store)
 
     def close(self) -> None:
         """Close the connections."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from costopt_gcp.clients import Clients, WebApi
 from costopt_gcp.instances import NAMES
@@ -60,6 +61,8 @@ STORE = (
     "storage.objects.update",
 )
 """Large objects are uploaded in parts: https://cloud.google.com/storage/docs/access-control/iam-xml."""
+READ = ("storage.objects.get", "storage.objects.list")
+"""Of these, what nodes may do with what they only read."""
 BUCKET = ("storage.buckets.get", *STORE)
 """The controller's permissions on the store's bucket."""
 BY_NAME = {"Instance": "instances", "Disk": "disks"}
@@ -83,18 +86,36 @@ def role_with(permission: str) -> str:
     return next(role for begin, role in PREDEFINED.items() if permission.startswith(begin))
 
 
-def daemon_role() -> dict[str, object]:
-    """For ``gcloud iam roles create --file``: the controller starts nodes and talks to them."""
+def setup_roles(bucket: str | None) -> Mapping[str, dict[str, object]]:
+    """Return the custom roles of the controller and of nodes, for ``gcloud iam roles create
+    --file``; each is granted where its description says and nowhere else."""
+    where = "the store's bucket" if bucket is None else f"bucket {bucket}"
     return {
-        "title": "costopt daemon",
-        "description": "Starts, lists and deletes nodes; reads and writes the store",
+        "daemon": _role(
+            "daemon", "Starts, lists and deletes nodes; grant it on the project", PROJECT
+        ),
+        "daemon-account": _role(
+            "daemon account", "Gives nodes their account; grant it on that account alone", ACCOUNT
+        ),
+        "daemon-store": _role(
+            "daemon store", f"Finds, reads and writes the store; grant it on {where} alone", BUCKET
+        ),
+        "node": _role("node", f"Reads and writes the store; grant it on {where} alone", STORE),
+        "node-read": _role("node read", f"Reads the store; grant it on {where} alone", READ),
+    }
+
+
+def _role(title: str, about: str, permissions: Collection[str]) -> dict[str, object]:
+    return {
+        "title": f"costopt {title}",
+        "description": about,
         "stage": "GA",
-        "includedPermissions": [*PROJECT, *ACCOUNT, *BUCKET],
+        "includedPermissions": list(permissions),
     }
 
 
 def daemon_condition() -> dict[str, str]:
-    """For ``gcloud projects add-iam-policy-binding --condition-from-file``, with the daemon's role.
+    """For ``gcloud projects add-iam-policy-binding --condition-from-file``, with the role "daemon".
 
     Of machines and disks it leaves those whose names begin as ours do. Conditions see names, types
     and Resource Manager tags, and no labels
@@ -112,15 +133,19 @@ def daemon_condition() -> dict[str, str]:
     }
 
 
-def node_role(bucket: str | None) -> dict[str, object]:
-    """Nodes reach their store and nothing else; grant it on the bucket, not on the project."""
-    where = "the store's bucket" if bucket is None else f"bucket {bucket}"
-    return {
-        "title": "costopt node",
-        "description": f"Reads and writes the store; grant it on {where} alone",
-        "stage": "GA",
-        "includedPermissions": list(STORE),
-    }
+def node_conditions(store: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the conditions under which nodes write, and read: within the store's prefix, and never
+    writing what they start from. Names of objects are listed for the whole bucket or not at all."""
+    parts = urlsplit(store)
+    prefix = parts.path.strip("/")
+    within = f"projects/_/buckets/{parts.netloc}/objects/{prefix}{'/' if prefix else ''}"
+    writes = (
+        f"resource.name.startsWith('{within}') && !resource.name.startsWith('{within}payloads/')"
+    )
+    reads = (
+        f"resource.type != 'storage.googleapis.com/Object' || resource.name.startsWith('{within}')"
+    )
+    return {"title": "writes", "expression": writes}, {"title": "reads", "expression": reads}
 
 
 READS = {
@@ -136,12 +161,8 @@ def read_role(kind: str, names: Collection[str]) -> dict[str, object]:
     grant it on each of them, not on the project."""
     listed = f"Grant it on these {kind} alone: {', '.join(sorted(names))}"
     fits = len(listed) <= MAX_DESCRIPTION
-    return {
-        "title": f"costopt node {kind}",
-        "description": listed if fits else f"Grant it on each of the {kind} alone",
-        "stage": "GA",
-        "includedPermissions": [READS[kind]],
-    }
+    about = listed if fits else f"Grant it on each of the {kind} alone"
+    return _role(f"node {kind}", about, [READS[kind]])
 
 
 ASKING = "testIamPermissions"

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from costopt.domain.errors import BadRequestError, ForbiddenError
-from costopt.provider.setup import ResourceState
+from costopt.provider.setup import ResourceState, covers
 from costopt_aws.bootstrap import ANY_REGION, LEGACY_LOCATIONS
 from costopt_aws.errors import code_of, map_errors
 from costopt_aws.instances import PREFIX, parse_tags
-from costopt_aws.setup.resource import AwsAccount, AwsStep, covers
+from costopt_aws.setup.resource import AwsAccount, AwsStep
 from costopt_aws.setup.roles import RoleStep
 
 CLAIM = f"{PREFIX}bucket"

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from costopt.provider.setup import ResourceState
+from costopt.provider.setup import ResourceState, covers
 from costopt_aws.instances import parse_tags
 from costopt_aws.notices import REBALANCE, STATE_CHANGE, WARNING
-from costopt_aws.setup.resource import AwsAccount, AwsStep, covers
+from costopt_aws.setup.resource import AwsAccount, AwsStep
 
 PATTERN = {"source": ["aws.ec2"], "detail-type": [WARNING, REBALANCE, STATE_CHANGE]}
 TARGET = "queue"

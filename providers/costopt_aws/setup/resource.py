@@ -42,21 +42,6 @@ def suppressed(codes: Collection[str]) -> Iterator[None]:
             raise
 
 
-def covers(found: object, wanted: object) -> bool:
-    """Return whether ``found`` has all of ``wanted``. AWS adds defaults of its own to answers."""
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(
-            covers(found.get(key), value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(covers(*pair) for pair in zip(found, wanted, strict=True))
-        )
-    return found == wanted
-
-
 @dataclass(frozen=True, slots=True)
 class AwsAccount:
     """The account that setup works in. ``partition`` is "aws" but in GovCloud and China."""

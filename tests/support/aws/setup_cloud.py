@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from threading import Event
 from typing import Any
 
 from tests.support.aws.cloud import Cloud
-from tests.support.aws.overlay.call import Call, Reply
 from tests.support.terraform.bucket_policies import BucketPolicies
 
 REGION = "us-east-1"
-READS = ("Get", "List", "Describe", "HEAD", "GET")
 
 
 def empty_account(cloud: Cloud) -> Cloud:
@@ -56,24 +52,3 @@ def held(cloud: Cloud) -> dict[str, Any]:
 def digest(cloud: Cloud) -> str:
     """Return a digest of all of it."""
     return hashlib.sha256(json.dumps(held(cloud), sort_keys=True).encode()).hexdigest()
-
-
-class HeldCall:
-    """The ``nth`` call that changes something is carried out, and not answered until released."""
-
-    def __init__(self, answer: Callable[[Call], Reply], nth: int) -> None:
-        self._answer = answer
-        self._nth = nth
-        self.changes = 0
-        self.reached = Event()
-        self.released = Event()
-
-    def __call__(self, call: Call) -> Reply:
-        """Answer a call."""
-        reply = self._answer(call)
-        if call.service != "sts" and not call.action.startswith(READS):
-            self.changes += 1
-            if self.changes == self._nth:
-                self.reached.set()
-                self.released.wait(30.0)
-        return reply

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.support.aws.cloud_clock import CloudClock
+from tests.support.gcp.account_resources import AccountResources
 from tests.support.gcp.disks import StoredThings
 from tests.support.gcp.faults import DroppedError, Faults
 from tests.support.gcp.instances import Instances
@@ -49,6 +50,7 @@ class Cloud:
         self.things = StoredThings()
         self.skus = Skus()
         self.access = Access()
+        self.resources = AccountResources(self.access)
         self.placement = PlacementPolicies(
             self.clock.now, self.operations, self.instances.placement_policies
         )
@@ -62,7 +64,10 @@ class Cloud:
         ]
         self._routes += [
             (method, re.compile(pattern), action, answer)
-            for method, pattern, action, answer in self._other_apis()
+            for method, pattern, action, answer in (
+                *self._other_apis(),
+                *self.resources.answers(),
+            )
         ]
 
     def reset(self) -> None:
@@ -70,7 +75,7 @@ class Cloud:
         self.clock.reset()
         for family in (self.faults, self.operations, self.instances, self.place, self.things):
             family.reset()
-        for other in (self.skus, self.placement, self.reserved, self.access):
+        for other in (self.skus, self.placement, self.reserved, self.access, self.resources):
             other.reset()
 
     def region(self, name: str, *zones: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.gcp.responses import Call, Reply, missing
+from tests.support.gcp.responses import Call, RefusedError, Reply, missing
 
 
 class Access:
@@ -18,6 +18,8 @@ class Access:
         """Nothing is denied; there is the bucket "runs"."""
         self.denied: set[str] = set()
         self.disabled: set[str] = set()
+        self.others: set[str] = set()
+        """Buckets of other projects."""
         self.buckets: dict[str, Mapping[str, Any]] = {
             "runs": {
                 "name": "runs",
@@ -45,6 +47,8 @@ class Access:
     def bucket(self, call: Call) -> Reply:
         """buckets.get."""
         name = call.names["on"]
+        if name in self.others:
+            raise RefusedError(403, "forbidden", "You do not have storage.buckets.get access")
         if name not in self.buckets:
             raise missing("b", name)
         return Reply(self.buckets[name])
