@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,9 +62,11 @@ def process_specs(
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes to start on a node.
 
-    A Python script gets torchrun's static rendezvous, any other command the variables that torchrun
-    would set. "python" names ``interpreter``, by default that of the agent, so that the job finds
-    the packages that costopt found. A command that is not a Python script runs once per node. The
+    A Python script gets torchrun's static rendezvous, also in place of a torchrun of its own: the
+    gang says how many nodes and processes there are. Any other command gets the variables that
+    torchrun would set. "python" names ``interpreter``, by default that of the agent, so that the
+    job finds the packages that costopt found. A command that is not a Python script runs once per
+    node. The
     processes of an elastic gang are started separately: torchrun would end them all when the first
     one fails, as it is to do where those of a node hold a copy of a sharded model. Raise ValueError
     if the node is not a member.
@@ -104,6 +107,12 @@ def image_interpreter(command: Sequence[str], watchdog: str) -> Interpreter:
     return Interpreter(command[0] if command[0] in PYTHONS else "python3", watchdog)
 
 
+def search_path() -> str:
+    """Return the PATH of the job's programs: first those that its setup installed, such as
+    accelerate."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
 def with_parent_watchdog(agent_pid: int) -> tuple[str, ...]:
     """Return the prefix of a command that is to die with the agent."""
     return (sys.executable, TETHER, str(agent_pid))
@@ -121,7 +130,7 @@ def _direct(
         "MASTER_ADDR": rendezvous.host,
         "MASTER_PORT": str(rendezvous.port),
     }
-    command = _python_script(gang.command, python) or gang.command
+    command = _python_script(gang.command, python) or _without_torchrun(gang.command)
     words = command[2:] if command[:2] == (python, "-u") else ()
     return ProcessSpec(
         command,
@@ -165,9 +174,33 @@ def _torchrun(
 
 def _python_script(command: tuple[str, ...], python: str) -> tuple[str, ...] | None:
     """Return the command under ``python``, or None if it is not a Python script."""
+    command = _without_torchrun(command)
     if command[0] in PYTHONS or command[0] == python:
         # -u: a buffered line would be missing from the log when the node is lost.
         return (python, "-u", *command[1:])
     if command[0].endswith(".py"):
         return (python, "-u", *command)
     return None
+
+
+FLAGS = ("standalone", "no-python", "run-path", "module")
+"""torchrun's options without a value (torch 2.13, torch/distributed/run.py)."""
+
+
+def _without_torchrun(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the script that a command of torchrun starts, another command as it is."""
+    if Path(command[0]).name == "torchrun":
+        words = list(command[1:])
+    elif command[0] in PYTHONS and command[1:3] == ("-m", "torch.distributed.run"):
+        words = list(command[3:])
+    else:
+        return command
+    start = [PYTHONS[0]]
+    while words and words[0].startswith("-"):
+        name, has_value, _ = words.pop(0).partition("=")
+        name = "module" if name == "-m" else name.lstrip("-").replace("_", "-")
+        if name in FLAGS:
+            start = {"module": [PYTHONS[0], "-m"], "no-python": []}.get(name, start)
+        elif not has_value and words:
+            words.pop(0)
+    return (*start, *words) if words else command

@@ -30,7 +30,13 @@ from costopt.agent.containers import (
     ContainerRuntime,
     write_login,
 )
-from costopt.agent.launch_spec import HERE, Interpreter, image_interpreter, with_parent_watchdog
+from costopt.agent.launch_spec import (
+    HERE,
+    Interpreter,
+    image_interpreter,
+    search_path,
+    with_parent_watchdog,
+)
 from costopt.agent.node_role import RoleError
 from costopt.agent.redaction import RedactedLog, Redactor
 from costopt.agent.secret_values import SecretError, SecretReader
@@ -203,10 +209,9 @@ class NodePreparation:
         if mark.exists():
             return
         self.message = "running setup"
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         script = _script(self.gang.setup)
         code = self._execute(
-            ("/bin/sh", "-c", script), {"PATH": path, **dict(self.gang.env), **variables}
+            ("/bin/sh", "-c", script), {"PATH": search_path(), **dict(self.gang.env), **variables}
         )
         self._raise_for(code)
         mark.touch()

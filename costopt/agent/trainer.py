@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from costopt.agent import warm_start
 from costopt.agent.containers import Container
-from costopt.agent.launch_spec import ProcessSpec, with_parent_watchdog
+from costopt.agent.launch_spec import ProcessSpec, search_path, with_parent_watchdog
 from costopt.agent.redaction import RedactedLog, Redactor
 from costopt.protocol.trainer_files import StopNotice, TrainerStatus
 
@@ -175,7 +175,7 @@ class Trainer:
             return subprocess.Popen(  # noqa: S603
                 (*with_parent_watchdog(os.getpid()), *command),
                 cwd=self._workdir,
-                env={**os.environ, **variables},
+                env={**os.environ, "PATH": search_path(), **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from costopt.agent.launch_spec import TORCHRUN, LaunchMethod, process_specs
 from costopt.agent.peers import PeerMonitor
 from costopt.protocol.mailbox import Mailbox
@@ -90,6 +92,44 @@ def test_a_gang_of_one_process_needs_no_torchrun() -> None:
         )
         assert (TORCHRUN in spec.command) is under_torchrun
         assert ("WORLD_SIZE", "1") in spec.variables or under_torchrun
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("torchrun t.py --x", "-u t.py --x"),
+        ("torchrun --standalone --nproc-per-node=8 t.py --x", "-u t.py --x"),
+        ("/opt/pytorch/bin/torchrun --nproc_per_node auto --nnodes 2 t.py --x", "-u t.py --x"),
+        ("torchrun -m pkg.train --x", "-u -m pkg.train --x"),
+        ("python -m torch.distributed.run --nnodes=2 t.py --x", "-u t.py --x"),
+    ],
+)
+def test_torchruns_own_numbers_are_those_of_the_gang(command: str, script: str) -> None:
+    gang = replace(GANG, command=tuple(command.split()))
+    for processes in (1, 4):
+        (spec,) = process_specs(
+            gang,
+            "b",
+            Rendezvous(3, "10.0.0.1", 4711),
+            launcher=LaunchMethod.TORCHRUN,
+            processes=processes,
+        )
+        words = " ".join(spec.command)
+        assert f"--nnodes=2 --node-rank=1 --nproc-per-node={processes}" in words
+        assert words.endswith(script)
+        assert "--standalone" not in words
+
+
+def test_a_program_under_torchrun_is_not_a_script() -> None:
+    for words in (("torchrun", "--no-python", "./run.sh"), ("torchrun", "--standalone")):
+        (spec,) = process_specs(
+            replace(GANG, members=("a",), command=words),
+            "a",
+            Rendezvous(1, "h", 1),
+            launcher=LaunchMethod.TORCHRUN,
+            processes=1,
+        )
+        assert spec.command == (("./run.sh",) if "--no-python" in words else words)
 
 
 def test_processes_of_an_elastic_gang_are_started_one_by_one() -> None:
