@@ -6,15 +6,15 @@ that the script names. The file says of each field which line it is from.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from costopt.spec import sbatch_values as values
+from costopt.spec.job_draft import JobDraft, job_name
 from costopt.spec.sbatch_script import SbatchScript, read_script
 from costopt.spec.yaml_document import VALUE_ERROR, SpecFileError, SpecProblem
 
@@ -28,6 +28,8 @@ EXPRESSED = frozenset({
     "open-mode", "parsable", "quiet", "verbose", "wait-all-nodes",
 })  # fmt: skip
 """Options that a job file has, or that change nothing on nodes of the job's own."""
+OPTIONS = {"deadline": "deadline", "work": "time"}
+"""The options that say these fields."""
 REFUSED = {
     "clusters": "names other clusters: submit to one daemon",
     "dependency": "makes the job wait for others: submit it once they have finished",
@@ -64,44 +66,51 @@ PROGRAM = re.compile(rf"\b({'|'.join(PROGRAMS)})\b")
 VARIABLE = re.compile(r"\bSLURM_[A-Z_]+\b")
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedScript:
-    """The text of the job file, and what it leaves out, each with its line."""
+def convert_script(
+    path: Path, now: datetime, given: Collection[str] = (), may_lack: Collection[str] = ()
+) -> JobDraft:
+    """Return the job of a script, whose lines its origins name.
 
-    text: str
-    left_out: tuple[str, ...]
-
-
-def convert_script(path: Path, now: datetime) -> ConvertedScript:
-    """Return the job of a script. Raise SpecFileError with every option that prevents it."""
-    conversion = _Conversion(read_script(path), now)
-    lines = [f"# Of {path.name}, an sbatch script, whose lines are named.", "kind: job"]
-    for name, value, origin in conversion.fields():
-        lines.append(f"{name}: {_flow(value)}" + (f"  # {origin}" if origin else ""))
+    The fields ``given`` are known from elsewhere, and those it ``may_lack`` are asked for:
+    ``deadline`` and ``work`` need no option then. Raise SpecFileError with every option that
+    prevents a job.
+    """
+    script = read_script(path)
+    lacking = {name for name, option in OPTIONS.items() if option not in script.options}
+    conversion = _Conversion(script, now, {*given, *lacking.intersection(may_lack)})
+    found = list(conversion.fields())
     if conversion.problems:
         raise SpecFileError(conversion.problems)
-    return ConvertedScript("\n".join(lines) + "\n", tuple(conversion.left_out()))
+    return JobDraft(
+        f"Of {path.name}, an sbatch script, whose lines are named.",
+        {name: value for name, value, _ in found},
+        {name: origin for name, _, origin in found if origin},
+        tuple(conversion.left_out()),
+    )
 
 
 @dataclass
 class _Conversion:
     script: SbatchScript
     now: datetime
+    given: Collection[str]
     problems: list[SpecProblem] = field(default_factory=list)
 
     def fields(self) -> Fields:
         """Yield the fields; collect problems."""
         for name in sorted(self.script.options.keys() & REFUSED.keys()):
             self._refuse(name, f"cannot be expressed: it {REFUSED[name]}")
-        for name, example in (("deadline", "now+24hours"), ("time", "12:00:00")):
-            if name not in self.script.options:
-                self._refuse(name, f"is missing: add #SBATCH --{name}={example}", "missing")
+        for name, option, example in (
+            ("deadline", OPTIONS["deadline"], "now+24hours"), ("work", OPTIONS["work"], "12:00:00")
+        ):  # fmt: skip
+            if option not in self.script.options and name not in self.given:
+                self._refuse(option, f"is missing: add #SBATCH --{option}={example}", "missing")
         name = self._text("job-name") or self.script.path.stem
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:63]
-        yield "name", plain or "job", self._origin("job-name")
+        yield "name", job_name(name), self._origin("job-name")
         if begin := self._value("begin", self._to_moment):
             yield "start", begin, self._origin("begin")
-        yield "deadline", self._value("deadline", self._to_moment), self._origin("deadline")
+        if "deadline" not in self.given:
+            yield "deadline", self._value("deadline", self._to_moment), self._origin("deadline")
         yield from self._work()
         exported = (each.partition("=") for each in self._text("export").split(","))
         given = {name: value for name, equals, value in exported if equals}
@@ -141,9 +150,10 @@ class _Conversion:
                 "parallel": f"1..{array[1]}", "gpus_per_task": gpus,
             }, self._origin("array", "time")  # fmt: skip
         else:
-            origin = f"{self._origin('time')}, in seconds; a measured speed plans better"
-            yield "work", {"amount": duration_s, "unit": "steps"}, origin
-            yield "throughput", {"points": [{"gpu": gpu, "gpus": gpus, "units_per_s": 1}]}, ""
+            if "work" not in self.given:
+                origin = f"{self._origin('time')}, in seconds; a measured speed plans better"
+                yield "work", {"amount": duration_s, "unit": "steps"}, origin
+                yield "throughput", {"points": [{"gpu": gpu, "gpus": gpus, "units_per_s": 1}]}, ""
             yield "checkpoint", {"uri": "checkpoints"}, "where the training saves"
             resources |= {"min_gpus": gpus, "max_gpus": (per_node or gpus) * (most or 1)}
             if per_node:
@@ -226,15 +236,3 @@ class _Conversion:
             str(self.script.path), line, min(line, 1), f"--{name}", message, code)  # fmt: skip
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-def _flow(value: Any) -> str:
-    """Return a value as YAML in one line: JSON, with bare keys, words and whole numbers."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    is_word = isinstance(value, str) and re.fullmatch(r"[A-Z][A-Z0-9-]+|steps", value)
-    return str(value) if is_word else json.dumps(value, ensure_ascii=False)

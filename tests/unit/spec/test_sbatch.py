@@ -16,7 +16,8 @@ from costopt.domain.errors import SpecError
 from costopt.domain.job import Job
 from costopt.spec import SpecFileError, parse_job
 from costopt.spec import sbatch_values as values
-from costopt.spec.sbatch_job import ConvertedScript, convert_script
+from costopt.spec.job_draft import JobDraft
+from costopt.spec.sbatch_job import convert_script
 from costopt.spec.sbatch_script import LONG, SHORT, read_script
 from costopt.spec.yaml_document import parse_document
 
@@ -37,7 +38,7 @@ def script(folder: Path, *options: str, body: str = "python train.py", name: str
     return path
 
 
-def converted(folder: Path, *options: str, body: str = "python train.py") -> ConvertedScript:
+def converted(folder: Path, *options: str, body: str = "python train.py") -> JobDraft:
     return convert_script(script(folder, *options, body=body), NOW)
 
 
