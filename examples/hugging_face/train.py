@@ -1,7 +1,7 @@
 """Hugging Face's Trainer with costopt's checkpoints: one line before training.
 
-torchrun --nproc-per-node=8 hugging_face.py shards the model on GPUs (FSDP2); each process saves its
-own shards, and any number of processes takes them up.
+torchrun --standalone --nproc-per-node=auto train.py shards the model on GPUs (FSDP2); each process
+saves its own shards, and any number of processes takes them up.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class Sequences(Dataset[dict[str, torch.Tensor]]):
         return {"input_ids": tokens, "labels": tokens}
 
 
-def build(steps: int, checkpoint: str, every: int, *, sharded: bool) -> Trainer:
+def build(epochs: int, steps: int, checkpoint: str, every: int, *, sharded: bool) -> Trainer:
     """Return a trainer of a tiny GPT-2 that goes on from its newest checkpoint."""
     torch.manual_seed(SEED)
     config = GPT2Config(vocab_size=31, n_positions=16, n_embd=32, n_layer=2, n_head=2)
     arguments = TrainingArguments(
         output_dir="output/hugging-face-logs",
+        num_train_epochs=epochs,
         max_steps=steps,
         per_device_train_batch_size=4,
         save_strategy="no",
@@ -51,14 +52,17 @@ def build(steps: int, checkpoint: str, every: int, *, sharded: bool) -> Trainer:
 
 
 def main() -> None:
-    """Train for ``--steps``."""
+    """Train for ``--epochs``, or ``--steps``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--checkpoint", default="output/hugging-face")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=-1)
+    parser.add_argument("--checkpoint", default="output/checkpoints")
     parser.add_argument("--every", type=int, default=10)
     options = parser.parse_args()
     sharded = torch.cuda.device_count() > 1
-    trainer = build(options.steps, options.checkpoint, options.every, sharded=sharded)
+    trainer = build(
+        options.epochs, options.steps, options.checkpoint, options.every, sharded=sharded
+    )
     print(f"ends at step {trainer.train().global_step}", flush=True)
 
 

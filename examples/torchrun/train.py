@@ -1,4 +1,7 @@
-"""A loop of one's own, on any number of processes: exact, elastic, a dozen lines of costopt."""
+"""A loop of one's own, on any number of processes: exact, elastic, a dozen lines of costopt.
+
+torchrun --standalone --nproc-per-node=auto train.py trains on all GPUs of a node.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def main() -> None:
     """Train for ``--steps``; start it again, alone or with others, and it goes on."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=SCHEDULE_STEPS)
-    parser.add_argument("--checkpoint", default="output/plain")
+    parser.add_argument("--checkpoint", default="output/checkpoints")
     options = parser.parse_args()
 
     torch.manual_seed(SEED)
