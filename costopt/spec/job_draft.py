@@ -21,7 +21,7 @@ RESERVED = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 class JobDraft:
     """The fields of a job file by name, and the origin of those that need one.
 
-    ``left_out`` says of each thing that the file does not express what it is and where it stands;
+    ``left_out`` names what the file does not express, with its line in the source;
     ``options`` are those of ``costopt plan`` and ``run`` that express some of it.
     """
 

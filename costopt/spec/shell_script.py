@@ -41,7 +41,7 @@ def convert_shell(path: Path) -> JobDraft:
 
     Raise SpecFileError where no line trains, or one that does stands in a loop or a condition.
     """
-    reader = _Reader(path)
+    reader = _ScriptReader(path)
     for number, line in _logical_lines(read_text(str(path))):
         reader.read(number, line)
     return reader.draft()
@@ -62,7 +62,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 @dataclass
-class _Reader:
+class _ScriptReader:
     path: Path
     depth: int = 0
     folder: PurePosixPath = field(default_factory=PurePosixPath)

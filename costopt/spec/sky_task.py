@@ -44,11 +44,11 @@ def convert_sky_task(path: Path) -> JobDraft:
     Raise SpecFileError where the task has no command, or its GPUs cannot be read.
     """
     document = read_document(str(path))
-    return _Conversion(path, document).draft()
+    return _TaskConversion(path, document).draft()
 
 
 @dataclass
-class _Conversion:
+class _TaskConversion:
     path: Path
     document: Document
     fields: dict[str, object] = field(default_factory=dict)

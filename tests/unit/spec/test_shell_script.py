@@ -109,6 +109,8 @@ def test_what_does_not_say_the_command_is_refused(tmp_path: Path, text: str, whe
         ("module load cuda\nconda activate env\npython t.py\n", {1, 2}),
     ],
 )
-def test_what_is_left_out_is_listed(tmp_path: Path, text: str, lines: set[int]) -> None:
+def test_lines_that_are_not_expressed_are_listed(
+    tmp_path: Path, text: str, lines: set[int]
+) -> None:
     left_out = convert(tmp_path, text).left_out
     assert {int(each.split(":")[1]) for each in left_out} == lines
