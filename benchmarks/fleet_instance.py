@@ -15,10 +15,11 @@ from datetime import UTC, datetime, timedelta
 
 from benchmarks.price_path import PricePaths, price_paths
 from costopt.domain.estimate import Basis, Estimate, Series
-from costopt.domain.job import CheckpointSpec, Job, Phase, Progress, Resources, WorkAmount, WorkUnit
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.progress import Progress
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest, Quota

@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer
 from costopt.domain.plan import Allocation, Plan
 from costopt.domain.power import NodePower
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest
 

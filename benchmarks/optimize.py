@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import CheckpointSpec, Job, Phase, Progress, Resources, WorkAmount, WorkUnit
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import Objective, Policy
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import JobView
 from costopt.optimize.frontier import frontier

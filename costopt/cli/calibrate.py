@@ -22,7 +22,7 @@ from costopt.cli.options import (
     tick_option,
 )
 from costopt.domain.errors import CostoptError, SpecError
-from costopt.domain.job import GangState
+from costopt.domain.progress import GangState
 from costopt.formatting import pool_text, seconds_text, usd_text
 
 if TYPE_CHECKING:

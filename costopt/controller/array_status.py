@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from costopt.controller.gang_status import CENTURY_S, GangMember, TimeScale, duration_s
 from costopt.domain.array import TaskArray, TaskOutcome, TaskRecord, max_task_s
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import GangState, Progress
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, NodeActivity
 from costopt.protocol.tasks import TaskBoard, TaskState

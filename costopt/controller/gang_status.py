@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from costopt.controller.command_failures import failure_text, final_failure
 from costopt.domain.gpu_health import GpuHealth
-from costopt.domain.job import GangState, Job
+from costopt.domain.job import Job
+from costopt.domain.progress import GangState
 from costopt.domain.runtime import CacheFetchRecord, NodeReport
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import (

@@ -23,11 +23,12 @@ from costopt.controller.gang_status import (
 )
 from costopt.domain.array import TaskArray, TaskRecord, max_task_s, parallel_tasks
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.notices import NoticePeriod, noticed_share, spot_notice_s
 from costopt.domain.object_store import ObjectStore
 from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,
@@ -45,12 +46,10 @@ HEARTBEAT_TIMEOUT_S = 5.0
 UNREACHABLE_S = 60.0
 NO_BEAT = -1
 """In place of the number of a heartbeat that never came."""
-MAX_NODES = 100_000
-"""Whose last sign of life is remembered: those that were asked about most recently."""
+MAX_NODES, MAX_JOBS = 100_000, 2_000
+"""Whose last sign of life, and whose letters, are remembered: those asked about most recently."""
 MAX_DRAINING_NODES = 1_000
 """Nodes of a job that are looked at whether they have drained."""
-MAX_JOBS = 2_000
-"""Whose letters are remembered: those that were asked about most recently."""
 
 GangHazard = Callable[[Job, tuple[Node, ...]], float | None]
 

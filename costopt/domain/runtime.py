@@ -13,8 +13,9 @@ from typing import Protocol
 from costopt.domain.array import TaskRecord
 from costopt.domain.fleet import Node
 from costopt.domain.gpu_health import GpuHealth
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import Progress
 from costopt.domain.step_figures import StepFigures
 
 CONTAINER_RUNTIMES = ("podman", "docker")

@@ -10,12 +10,13 @@ from typing import Any
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.notices import NoticePeriod, spot_notice_s
 from costopt.domain.plan import HourlyPlan, Rejection
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import Transfer
 
 

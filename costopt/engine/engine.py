@@ -11,8 +11,9 @@ from itertools import starmap
 from costopt.domain.account import Account
 from costopt.domain.errors import LedgerError
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
+from costopt.domain.progress import Progress
 from costopt.domain.view import Decision, Desired, Target, View
 from costopt.engine.admission import FairAdmission
 from costopt.engine.billing import BillCollector, SpendTracker

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from statistics import median_low
 
 from costopt.domain.gpu_health import HealthIssue, HealthRules
-from costopt.domain.job import GangState, Progress
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import NodeReport
 
 GANG = ""

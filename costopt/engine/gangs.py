@@ -9,8 +9,9 @@ from datetime import datetime
 from costopt.domain.checkpoint_interval import LOSS_BUDGET_S, explained_interval
 from costopt.domain.events import GangFormed
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import GangState, Job
+from costopt.domain.job import Job
 from costopt.domain.notices import noticed_share
+from costopt.domain.progress import GangState
 from costopt.domain.transfers import save_paid_s
 from costopt.domain.view import Decision, Desired
 from costopt.engine.failures import JobFailures

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 
 from costopt.domain.events import HealthChanged, NodeReplaced
 from costopt.domain.gpu_health import HealthAction, HealthIssue, HealthRules
-from costopt.domain.job import GangState, Job
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.progress import GangState
 from costopt.domain.view import Decision
 from costopt.engine.cohort import JobTerms
 from costopt.engine.failures import JobFailures

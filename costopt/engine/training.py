@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 
 from costopt.domain import events as ev
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.money import to_micros
 from costopt.domain.power import NodePower
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import CheckpointRecord, NodeReport
 from costopt.domain.storage import HOURS_PER_MONTH
 from costopt.domain.transfers import (

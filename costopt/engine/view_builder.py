@@ -14,11 +14,12 @@ from costopt.domain.errors import LedgerError, ProviderError
 from costopt.domain.estimate import Series
 from costopt.domain.events import JobSubmitted
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import InstanceType, Offer, Pool
 from costopt.domain.money import to_micros
 from costopt.domain.policy import CarbonSignal, Limits, Policy, RuleSignal
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import Transfer, region_key, transfer_table, volume_usd_per_hour
 from costopt.domain.view import JobView, View
 from costopt.engine.cohort import Cohort, effective_limits

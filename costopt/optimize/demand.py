@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.fleet import NodeState
-from costopt.domain.job import GangState, Job, Phase
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import Pool
+from costopt.domain.progress import GangState
 from costopt.domain.view import JobView
 
 

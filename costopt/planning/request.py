@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from costopt.domain.account import UNLIMITED, Account
 from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
 from costopt.domain.estimate import Series
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import Plan, PlanStatus, Rejection
 from costopt.domain.policy import CarbonSignal, Policy
 from costopt.domain.ports import InstanceCatalog
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
 from costopt.formatting import seconds_text

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from costopt.domain.array import TaskOutcome, TaskRecord
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt_sim.fleet import SimFleet
 

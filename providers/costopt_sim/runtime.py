@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from costopt.domain.array import TaskRecord, parallel_tasks
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import InstanceType
 from costopt.domain.ports import Clock, InstanceCatalog
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import Progress
 from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from costopt.domain.errors import BadRequestError
-from costopt.domain.job import GangState, Job, Phase, Progress
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import InstanceType
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt_sim.fleet import END_OF_TIME, SimFleet
 

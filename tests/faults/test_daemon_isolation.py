@@ -15,7 +15,8 @@ from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import Submission
 from costopt.domain.errors import StoreError
 from costopt.domain.events import JobFinished, JobSubmitted, NodeLaunched, SignalStale, WorkLost
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import Progress
 from costopt.domain.view import Desired, JobView, View
 from costopt.engine import engine, view_builder
 from costopt.engine.engine import Engine

@@ -16,17 +16,9 @@ import pytest
 
 from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.fleet import EndCause, Node, NodeState
-from costopt.domain.job import (
-    CheckpointSpec,
-    GangState,
-    Job,
-    Phase,
-    Progress,
-    Resources,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import Interruption, Pool
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.throughput import Throughput
 from costopt.store.folder import FileStore
 from costopt_sim.process_host import ProcessHost

@@ -32,10 +32,11 @@ from costopt.domain.errors import CostoptError, ProviderError
 from costopt.domain.estimate import Basis
 from costopt.domain.events.node import NOT_SENT_ERROR
 from costopt.domain.fleet import EndCause, LaunchRequest, NodeState
-from costopt.domain.job import GangState, WorkUnit
+from costopt.domain.job import WorkUnit
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.plan import COOLDOWN, PlanStatus, Rejection
 from costopt.domain.policy import CONCURRENT_LIMITS, CarbonSignal, ObjectiveTerm, RuleSignal
+from costopt.domain.progress import GangState
 from costopt.domain.view import Decision
 from costopt.engine.admission import SHARE
 from costopt.engine.quotas import GuardViolation

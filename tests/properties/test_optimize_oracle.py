@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.checkpoint_interval import explained_interval
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import Offer
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Objective, Policy, Risk
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize import pruning
 from costopt.optimize.planner import plan

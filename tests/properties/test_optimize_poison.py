@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Progress, Resources
+from costopt.domain.job import Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from costopt.domain.errors import InfeasibleError, SolverError
 from costopt.domain.estimate import Series
-from costopt.domain.job import DataLocation, Progress, Resources
+from costopt.domain.job import DataLocation, Resources
 from costopt.domain.plan import Plan, PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan

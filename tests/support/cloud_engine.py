@@ -12,11 +12,12 @@ from costopt.domain.array import TaskRecord
 from costopt.domain.events import Event, NodeEnded, NodeLaunched
 from costopt.domain.events.node import has_estimated_end
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType, InstanceType, Pool
 from costopt.domain.policy import Limits
 from costopt.domain.ports import Ledger
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import (
     CheckpointRecord,
     NodeReport,

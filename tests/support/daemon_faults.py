@@ -14,9 +14,10 @@ from typing import Any, TypeVar, cast
 
 from costopt.domain.errors import ProviderError, ProviderUnavailableError, StoreError
 from costopt.domain.events import Event
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Offer
 from costopt.domain.ports import Clock
+from costopt.domain.progress import Progress
 from costopt.domain.runtime import Runtime
 from costopt.ledger.sql_ledger import SqlLedger
 from costopt.provider.base import Provider

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import Runtime
 from tests.support.forwarding import Forwarding
 

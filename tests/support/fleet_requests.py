@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 
 from costopt.domain.estimate import Series
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import (
-    Budget,
-    DataLocation,
-    GangState,
-    Job,
-    Phase,
-    Progress,
-    Resources,
-)
+from costopt.domain.job import Budget, DataLocation, Job, Phase, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Limits, Objective, Policy, Risk
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.transfers import Transfer
 from costopt.domain.view import JobView
 from costopt.optimize.request import PlanRequest, Quota

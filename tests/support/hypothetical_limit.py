@@ -16,8 +16,9 @@ from typing import Any
 from costopt.daemon.pages.guards import limits_block
 from costopt.domain.control import Submission
 from costopt.domain.events import GuardTripped
-from costopt.domain.job import Progress, Resources
+from costopt.domain.job import Resources
 from costopt.domain.policy import LIMIT_SPECS, Limits, Policy
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView, Target
 from costopt.market.screening import screen_offers
 from costopt.optimize.demand import remaining_demand

@@ -7,19 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from costopt.domain.estimate import Basis, Estimate, Series
-from costopt.domain.job import (
-    Budget,
-    CheckpointSpec,
-    Job,
-    Phase,
-    Progress,
-    Resources,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import Budget, CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import CapacityType, Gpu, InstanceType, Offer, Pool
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import Objective, Policy, Risk
+from costopt.domain.progress import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from tests.support.engine_fixtures import Machines, Powers
 from tests.support.market_fixtures import after

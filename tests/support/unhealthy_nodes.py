@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from costopt.domain.gpu_health import GpuHealth, HealthRules
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import NodeReport
 from costopt.domain.view import Decision, Desired, Target, View
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, Scene, always, rules, task

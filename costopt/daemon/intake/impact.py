@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from costopt.domain.account import Account, Quota
 from costopt.domain.estimate import Estimate
 from costopt.domain.fleet import Node
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.limits import Resource
 from costopt.domain.market import Pool
 from costopt.domain.plan import Forecast, Plan
 from costopt.domain.policy import Policy
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import transfer_table, with_root_volumes
 from costopt.domain.view import JobView, View
 from costopt.optimize.planner import Forecaster

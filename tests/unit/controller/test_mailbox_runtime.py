@@ -16,17 +16,10 @@ from costopt.checkpoint.identity import JobIdentity
 from costopt.controller.runtime import MailboxRuntime
 from costopt.domain.errors import StoreError
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import (
-    CheckpointSpec,
-    GangState,
-    Job,
-    Phase,
-    Resources,
-    WorkAmount,
-    WorkUnit,
-)
+from costopt.domain.job import CheckpointSpec, Job, Phase, Resources, WorkAmount, WorkUnit
 from costopt.domain.market import InstanceType, Pool
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import GangState
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.domain.throughput import Throughput
 from costopt.protocol.mailbox import Mailbox

@@ -11,7 +11,8 @@ from costopt.daemon.reader import TenantReader
 from costopt.daemon.watch.metrics_snapshot import collect_metrics
 from costopt.domain.control import DesiredState, Mode
 from costopt.domain.events import HealthChanged, JobFinished
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import Progress
 from costopt_sim.runtime import VirtualRuntime
 from tests.support.daemon_fixtures import POLICY, DaemonScene
 

@@ -16,9 +16,9 @@ from costopt.daemon.loop.strategy_pool import StrategyGroup, StrategyPool
 from costopt.daemon.loop.tick_budget import PACE, TickScheduler
 from costopt.domain.control import Submission
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Progress
 from costopt.domain.policy import StrategySpec
 from costopt.domain.ports import Strategy
+from costopt.domain.progress import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.market.hazard import LearnedHazard
 from costopt.strategies import build

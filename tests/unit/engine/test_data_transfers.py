@@ -19,9 +19,10 @@ from costopt.domain.events import (
     TrainingStarted,
 )
 from costopt.domain.history import PoolHistory
-from costopt.domain.job import DataLocation, Job, Progress
+from costopt.domain.job import DataLocation, Job
 from costopt.domain.market import CapacityType, Pool
 from costopt.domain.policy import Limits
+from costopt.domain.progress import Progress
 from costopt.domain.transfers import Transfer
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.ledger.job_account import JobAccount

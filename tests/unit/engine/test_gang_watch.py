@@ -9,8 +9,9 @@ import pytest
 
 from costopt.domain.cached_data import CachedData
 from costopt.domain.gpu_health import HealthRules
-from costopt.domain.job import GangState, Phase, Progress
+from costopt.domain.job import Phase
 from costopt.domain.market import Pool
+from costopt.domain.progress import GangState, Progress
 from costopt.engine.gang_watch import GangWatch
 from costopt.engine.phase_limits import pause_limit_s, start_limit_s
 from costopt.ledger.job_record import JobRecord

@@ -20,7 +20,8 @@ from costopt.domain.events import (
 )
 from costopt.domain.fleet import EndCause
 from costopt.domain.gpu_health import HealthRules
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt.domain.view import Target
 from costopt.engine.node_failures import MAX_DEATHS

@@ -21,8 +21,9 @@ from costopt.domain.events import (
     WorkLost,
 )
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import CheckpointRecord
 from costopt.ledger.summary import JobState
 from tests.support.engine_fixtures import (

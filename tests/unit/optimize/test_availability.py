@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Basis, Estimate
-from costopt.domain.job import Progress, Resources
+from costopt.domain.job import Resources
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.notices import NoticePeriod, no_notice, notice_period
 from costopt.domain.policy import Limits, Policy
+from costopt.domain.progress import Progress
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest
 from tests.support.optimize_fixtures import NOW, configuration_table, job, offer, plan_request, pool

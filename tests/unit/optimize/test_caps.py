@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Progress, Resources
+from costopt.domain.job import Resources
 from costopt.domain.market import Offer, Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy
 from costopt.domain.power import NodePower, PowerCap
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import remaining_demand

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Estimate
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Objective, Policy, Risk
 from costopt.domain.power import NodePower
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest

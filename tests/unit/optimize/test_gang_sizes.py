@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from costopt.domain.account import Quota, Tenant
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.gang_sizes import EVERY_SIZE, STEPS_PER_DOUBLING, ladder
-from costopt.domain.job import Job, Phase, Progress, Resources
+from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest

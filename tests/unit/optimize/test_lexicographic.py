@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from costopt.domain.estimate import Series
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Objective, ObjectiveTerm, Policy, Risk
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.chance_constraint import simulate_plan, solve_chance_constrained
 from costopt.optimize.lexicographic import Figures

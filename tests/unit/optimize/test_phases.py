@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costopt.domain.job import Job, Phase, Progress, Resources
+from costopt.domain.job import Job, Phase, Resources
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Candidate
 from costopt.domain.policy import Policy, Risk
+from costopt.domain.progress import Progress
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import JobView
 from costopt.optimize.candidates import ReferencePlan, judge_candidates

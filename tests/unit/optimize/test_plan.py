@@ -13,10 +13,11 @@ import pytest
 from costopt.domain.errors import InfeasibleError
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Budget, GangState, Job, Phase, Progress, Resources
+from costopt.domain.job import Budget, Job, Phase, Resources
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Objective, Policy, Risk
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.view import JobView
 from costopt.optimize.planner import plan
 from costopt.optimize.request import PlanRequest, Quota

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from costopt.domain.account import Tenant
-from costopt.domain.job import Job, Progress, Resources
+from costopt.domain.job import Job, Resources
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.configurations import ConfigurationTable
 from costopt.optimize.demand import Demand, remaining_demand

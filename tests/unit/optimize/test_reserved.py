@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from costopt.domain.fleet import Node, NodeState
-from costopt.domain.job import Progress
 from costopt.domain.market import CapacityType, Offer
 from costopt.domain.plan import PlanStatus
 from costopt.domain.policy import Limits, Policy
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.optimize.demand import remaining_demand
 from costopt.optimize.enumerate import TableEnumerator

@@ -11,11 +11,12 @@ import pytest
 from costopt.domain.account import Account
 from costopt.domain.account_price import CommitmentKind
 from costopt.domain.commitments import Commitment, Credit, Discount, PoolPattern
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import Plan
 from costopt.domain.policy import Policy
 from costopt.domain.price_terms import PriceTerms
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView, View
 from costopt.optimize.planner import plan
 from costopt.optimize.request import build_request

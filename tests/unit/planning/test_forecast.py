@@ -17,9 +17,10 @@ from costopt.domain.account import UNLIMITED
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.fleet import Node, NodeState
 from costopt.domain.history import MarketHistory, MarketState, PoolHistory
-from costopt.domain.job import GangState, Job, Phase, Progress
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import CapacityType, Offer, Pool
 from costopt.domain.policy import Policy, StrategySpec
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.view import JobView
 from costopt.market.generator import generate_market
 from costopt.optimize.planned_job import PlannedJob

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from costopt.domain.array import TaskArray, TaskOutcome
-from costopt.domain.job import GangState, Job, Resources, WorkAmount, WorkUnit
+from costopt.domain.job import Job, Resources, WorkAmount, WorkUnit
+from costopt.domain.progress import GangState
 from tests.support.market_fixtures import (
     ON_DEMAND,
     SPOT,

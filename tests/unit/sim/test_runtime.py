@@ -11,9 +11,10 @@ import pytest
 
 from costopt.domain.errors import BadRequestError, CatalogError
 from costopt.domain.history import MarketHistory
-from costopt.domain.job import GangState, Job, Progress
+from costopt.domain.job import Job
 from costopt.domain.market import Pool
 from costopt.domain.power import PowerCap
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.runtime import PowerLimitRecord
 from costopt.market.importers import import_spot_trace
 from tests.support.market_fixtures import (

@@ -12,9 +12,9 @@ from costopt.controller.forecasts import DEFAULT_HAZARD
 from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.events import DecisionMade
 from costopt.domain.fleet import Node
-from costopt.domain.job import GangState, Progress
 from costopt.domain.market import Offer, Pool
 from costopt.domain.policy import StrategySpec
+from costopt.domain.progress import GangState, Progress
 from costopt.domain.throughput import Throughput, ThroughputSample
 from costopt.domain.view import Decision, Target, View
 from costopt.market.hazard import LearnedHazard

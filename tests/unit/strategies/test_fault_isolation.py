@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from costopt.domain.job import Progress
+from costopt.domain.progress import Progress
 from costopt.domain.view import Decision, Desired, JobView, Target, View
 from costopt.strategies.fault_isolation import FAILED, FaultIsolatedStrategy
 from tests.support.engine_fixtures import HOUR_S, SAFE, SPOT_A, SPOT_B, task

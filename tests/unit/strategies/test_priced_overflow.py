@@ -10,7 +10,8 @@ import pytest
 
 from costopt.domain.account import Account, Quota
 from costopt.domain.events import JobSubmitted
-from costopt.domain.job import Job, Progress
+from costopt.domain.job import Job
+from costopt.domain.progress import Progress
 from costopt.domain.view import JobView
 from costopt.engine.loop import VirtualClock
 from costopt.ledger.base import MemoryLedger
