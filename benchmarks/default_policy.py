@@ -34,7 +34,7 @@ def run() -> Iterator[tuple[str, float, str]]:
     job = co.load_job(str(files("costopt.spec").joinpath("data/job.yaml")))
     markets = [_market(Path(data) / PRICES, seed) for seed in SEEDS]
     for hours in DEADLINES_H:
-        done = co.backtest(job, DEFAULT, markets, starts=STARTS, deadlines_s=[hours * 3600.0])
+        done = co.backtest(job, DEFAULT, markets, starts=STARTS, deadlines=[hours * 3600.0])
         costs = window_costs(done.scores)
         late = sum(score.on_time is False for trial, score in done.scores if trial.label == DEFAULT)
         own = costs[DEFAULT].values()

@@ -138,7 +138,7 @@ def what_ifs(folder: Path) -> Cases:
         found = co.what_if(
             job,
             policy,
-            deadlines_s=(span_s, 1.5 * span_s),
+            deadlines=(span_s, 1.5 * span_s),
             capacity=("policy", "spot"),
             points=0,
             market=market,

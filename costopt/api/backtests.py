@@ -12,7 +12,9 @@ from pickle import PicklingError, dumps
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from costopt.api.inputs import (
+    JobSource,
     Market,
+    Span,
     StrPath,
     as_tuple,
     bad_argument,
@@ -24,7 +26,7 @@ from costopt.api.inputs import (
     check_number,
     check_policies,
     check_policy,
-    check_seconds,
+    check_spans_s,
 )
 from costopt.api.priced_inputs import check_restriction
 from costopt.backtesting.backtest import backtest as run_backtest
@@ -155,13 +157,13 @@ class BacktestResult(Tabular):
 
 
 def backtest(
-    job: Job,
+    job: JobSource,
     policies: Policy | StrPath | Iterable[Policy | StrPath],
-    markets: Market | Iterable[Market],
+    markets: Market | StrPath | Iterable[Market | StrPath],
     *,
     starts: int = 1,
-    deadlines_s: Iterable[float] = (),
-    startups_s: Iterable[float] = (),
+    deadlines: Span | Iterable[Span] = (),
+    startups: Span | Iterable[Span] = (),
     history_s: float = 0.0,
     notice_s: float | None = None,
     cooldown_s: float = DEFAULT_COOLDOWN_S,
@@ -169,7 +171,7 @@ def backtest(
     over_gaps: bool = False,
     bounds: bool = False,
     regret: bool = False,
-    account: Account | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     capacity: Capacity = "policy",
@@ -186,8 +188,8 @@ def backtest(
 
     Beside the policies, three baselines (on demand, greedy spot, uniform progress) and the
     hindsight optimum are replayed. On each market the job begins at ``starts`` instants spread over
-    the record, wherever its own start lies, with each of ``deadlines_s`` (seconds from the start)
-    and ``startups_s`` (start-up times of a node) in place of its own. ``over_gaps`` lets windows
+    the record, wherever its own start lies, with each of ``deadlines`` (durations from the start)
+    and ``startups`` (start-up times of a node) in place of its own. ``over_gaps`` lets windows
     span gaps, as if there were no capacity in them.
 
     A run knows nothing of the market before its start, unless ``history_s`` lets policies that
@@ -218,8 +220,9 @@ def backtest(
     asked = _policies(policies, own)
     run = TrialExecutor(_processes(processes, own), ray).runner()
     group = GROUPS[check_choice("by", by, GROUPS)]
-    shared = check_account(account, check_job(job))
     found_markets = check_markets(markets)
+    shared = check_account(account)
+    task = check_job(job, found_markets[0].starts_at, shared)
     allowed = check_restriction(provider, region, capacity)
     for market in found_markets:
         allowed.check_names(shared, market.history)
@@ -238,17 +241,17 @@ def backtest(
     if regret:
         config = replace(config, regret_against=hindsight_policy(chosen[0]))
     grid = build_grid(
-        job,
+        task,
         chosen,
         config,
         starts=check_count("starts", starts, low=1),
-        deadlines_s=check_seconds("deadlines_s", deadlines_s, low=1.0),
-        startups_s=check_seconds("startups_s", startups_s),
+        deadlines_s=check_spans_s("deadlines", deadlines, low=1.0),
+        startups_s=check_spans_s("startups", startups),
         bounds=bounds,
         over_gaps=over_gaps,
     )
     keys = trial_keys(config, price_forecasts=forecasts, carbon=intensities) if results else None
-    with _open_results(results, keys, job) as file:
+    with _open_results(results, keys, task) as file:
         known, notes = 0, grid.notes
         if file is not None and keys is not None:
             known = sum(keys.of(trial) in file.known for trial in grid.trials)
@@ -262,7 +265,7 @@ def backtest(
         problem = f"yielded {len(scores)} of {len(grid.trials)} scores"
         raise bad_argument("progress", problem, "yield every score that it is given")
     return BacktestResult(
-        job=job,
+        job=task,
         scores=scores,
         summaries=tuple(summarize_policies(scores, grid.labels, group, seed)),
         notes=(*notes, *_failure_notes(scores)),

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -28,19 +28,24 @@ if TYPE_CHECKING:
     from costopt.market.statistics import PoolStatistics
 
 StrPath = str | os.PathLike[str]
+JobSource = Job | str | os.PathLike[str] | Mapping[str, object]
+"""A job, the path of its file, its text in YAML, or its fields."""
+Span = str | float | timedelta
+"""A duration, such as "13h", in seconds, or a timedelta."""
 Choice = TypeVar("Choice", bound=str)
 
 BAD_ARGUMENT = "bad_argument"
 
 
 def load_job(
-    path: StrPath,
+    source: StrPath | Mapping[str, object],
     *,
     now: datetime | None = None,
     account: Account | None = None,
     gpus: str | None = None,
 ) -> Job:
-    """Return the job of a YAML file.
+    """Return the job of a YAML file, of a text of several lines in YAML, or of a mapping with the
+    fields of a file.
 
     ``gpus``, such as 8xH100, stands for what the file says of GPU models and their number.
     ``now`` is the start where the file names none, and the instant before which no deadline may
@@ -49,9 +54,12 @@ def load_job(
     its line.
     """
     from costopt import spec
+    from costopt.spec.job_source import job_document
 
+    if not isinstance(source, str | os.PathLike | Mapping):
+        raise bad_argument("source", f"is {_type(source)}", JOB_HINT)
     begin_at = check_instant("now", now) or datetime.now(UTC)
-    return spec.load_job(path, begin_at, account or UNLIMITED, check_gpus(gpus))
+    return spec.parse_job(job_document(source), begin_at, account or UNLIMITED, check_gpus(gpus))
 
 
 def load_policy(name_or_path: StrPath) -> Policy:
@@ -138,35 +146,47 @@ def bad_argument(name: str, problem: str, hint: str) -> SpecError:
     return SpecError(f"{name} {problem}", hint=hint, code=BAD_ARGUMENT, subject=name)
 
 
-def check_job(job: object) -> Job:
-    """Return the job. Raise SpecError for anything else, such as the path of its file."""
-    if not isinstance(job, Job):
-        raise bad_argument("job", f"is {_type(job)}", "load its file: costopt.load_job(path)")
-    return job
+JOB_HINT = "pass a Job, the path of a job file, or a mapping of its fields"
 
 
-def check_account(account: object, job: Job) -> Account:
-    """Return the account, an unlimited one for None.
+def check_job(job: object, now: datetime, account: Account) -> Job:
+    """Return the job, loaded if it is not one; it begins ``now`` where it names no start.
 
-    Raise SpecError for anything else, and for a job of a tenant that the account does not name:
-    no tenant's limit would bind it.
+    Raise SpecError for anything else, with every problem of its fields, and for a job of a tenant
+    that the account does not name: no tenant's limit would bind it.
     """
-    if account is None:
-        return UNLIMITED
-    if not isinstance(account, Account):
-        hint = "load its file: costopt.load_account(path)"
-        raise bad_argument("account", f"is {_type(account)}", hint)
+    if isinstance(job, str | os.PathLike | Mapping):
+        return load_job(job, now=now, account=account)
+    if not isinstance(job, Job):
+        raise bad_argument("job", f"is {_type(job)}", JOB_HINT)
     names = sorted(account.tenants)
     if names and job.tenant not in names:
         hint = f"name one of {', '.join(names)} as tenant in the job file"
         raise bad_argument("job", f"{job.name!r} is of no tenant of the account", hint)
+    return job
+
+
+def check_account(account: object) -> Account:
+    """Return the account, loaded if it is the path of its file, an unlimited one for None.
+
+    Raise SpecError for anything else, and with every problem of the file.
+    """
+    if account is None:
+        return UNLIMITED
+    if isinstance(account, str | os.PathLike):
+        return load_account(account)
+    if not isinstance(account, Account):
+        raise bad_argument("account", f"is {_type(account)}", "pass an Account, or its file's path")
     return account
 
 
 def check_market(name: str, market: object) -> Market:
-    """Return the market. Raise SpecError for anything else, such as the path of its file."""
+    """Return the market, read if it is the name of a bundled market or a path. Raise SpecError for
+    anything else, MarketError for a file that cannot be read."""
+    if isinstance(market, str | os.PathLike):
+        return read_market(market)
     if not isinstance(market, Market):
-        hint = "read its file: costopt.read_market(path)"
+        hint = "pass a Market, the path of its file or the name of a bundled market: 'sample'"
         raise bad_argument(name, f"is {_type(market)}", hint)
     return market
 
@@ -204,7 +224,7 @@ def check_policies(policies: object) -> tuple[Policy, ...]:
 
 def as_tuple(values: object) -> tuple[object, ...]:
     """Return the values of a list; one alone, such as a text, counts as a list of one."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str | os.PathLike | Mapping) or not isinstance(values, Iterable):
         return (values,)
     return tuple(values)
 
@@ -253,11 +273,26 @@ def check_count(name: str, value: object, *, low: int, high: int | None = None) 
     raise bad_argument(name, f"is {value!r}", f"pass a whole number, {allowed}")
 
 
-def check_seconds(name: str, values: object, *, low: float = 0.0) -> tuple[float, ...]:
-    """Return durations in seconds. Raise SpecError unless all are numbers from ``low`` on."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise bad_argument(name, f"is {values!r}", "pass a list of seconds, such as [3600.0]")
-    return tuple(check_number(name, value, low=low) for value in values)
+def check_spans_s(name: str, values: object, *, low: float = 0.0) -> tuple[float, ...]:
+    """Return durations in seconds; one alone need not be in a list.
+
+    Raise SpecError for other values, and for a duration below ``low``.
+    """
+    return tuple(_span_s(name, value, low) for value in as_tuple(values))
+
+
+def _span_s(name: str, value: object, low: float) -> float:
+    from costopt.spec.fields import parse_duration_s
+
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, str):
+        try:
+            value = parse_duration_s(value)
+        except ValueError as error:
+            problem = f"has {value!r}: {error}"
+            raise bad_argument(name, problem, "pass durations such as '13h', or seconds") from None
+    return check_number(name, value, low=low)
 
 
 def check_path(name: str, path: object) -> str:

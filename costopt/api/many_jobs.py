@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from costopt.api.inputs import (
+    JOB_HINT,
+    JobSource,
     Market,
+    Span,
     StrPath,
     as_tuple,
     bad_argument,
     check_choice,
     check_policies,
     check_policy,
-    check_seconds,
+    check_spans_s,
     check_words,
 )
-from costopt.api.priced_inputs import check_restriction, noted, read_inputs
+from costopt.api.priced_inputs import PricedInputs, check_restriction, noted, read_inputs
 from costopt.controller.checkpoint_places import check_distinct_places
 from costopt.domain.account import Account
 from costopt.domain.job import Job
@@ -111,11 +114,11 @@ class AccountWhatIfResult(Tabular):
 
 
 def plan_jobs(
-    jobs: Iterable[Job],
+    jobs: Iterable[JobSource],
     policy: Policy | StrPath = "cheapest",
     *,
-    market: Market | Literal["live"] | None = None,
-    account: Account | None = None,
+    market: Market | StrPath | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     capacity: Capacity = "policy",
@@ -132,25 +135,26 @@ def plan_jobs(
     """
     from costopt.planning.forecast.replay_forecast import replay_notes
 
-    asked, tasks = (check_policy(policy),), _check_jobs(jobs, account)
+    asked, named = (check_policy(policy),), _check_some(jobs)
     allowed = check_restriction(provider, region, capacity)
-    inputs = read_inputs(tasks, asked, market, account, at, carbon, max_age_s, allowed)
+    inputs = read_inputs(named, asked, market, account, at, carbon, max_age_s, allowed)
+    _check_apart(inputs)
     (chosen,) = inputs.policies
     with noted(inputs.notes):
-        made = plan_account(tasks, chosen, inputs.seen, inputs.account, explain=explain)
+        made = plan_account(inputs.jobs, chosen, inputs.seen, inputs.account, explain=explain)
     from_replays = replay_notes(chosen, (made.plan,))
     of_bill = bill_notes(made.plan.allocations, inputs.seen, inputs.account)
     return AccountPlanResult(made, (*inputs.notes, *of_bill, *from_replays))
 
 
 def what_if_jobs(
-    jobs: Iterable[Job],
+    jobs: Iterable[JobSource],
     policies: Policy | StrPath | Iterable[Policy | StrPath],
     *,
-    deadlines_s: Iterable[float] = (),
+    deadlines: Span | Iterable[Span] = (),
     capacity: Capacity | Iterable[Capacity] = "policy",
-    market: Market | Literal["live"] | None = None,
-    account: Account | None = None,
+    market: Market | StrPath | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     at: datetime | None = None,
@@ -160,33 +164,34 @@ def what_if_jobs(
     """Return the totals of all jobs for each policy, deadline and choice of capacity, in this
     order.
 
-    ``deadlines_s`` are seconds from each job's start (default: each job's own deadline). Other
+    ``deadlines`` are durations from each job's start (default: each job's own deadline). Other
     arguments and errors are those of ``what_if``.
     """
-    asked, tasks = check_policies(policies), _check_jobs(jobs, account)
-    named = check_words("capacity", capacity)
-    terms = tuple(check_choice("capacity", each, TERMS) for each in named)
+    asked, named = check_policies(policies), _check_some(jobs)
+    terms = tuple(
+        check_choice("capacity", each, TERMS) for each in check_words("capacity", capacity)
+    )
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
-    spans_s = check_seconds("deadlines_s", deadlines_s, low=1.0)
+    spans_s = check_spans_s("deadlines", deadlines, low=1.0)
     allowed = check_restriction(provider, region, "policy")
-    inputs = read_inputs(tasks, asked, market, account, at, carbon, max_age_s, allowed)
+    inputs = read_inputs(named, asked, market, account, at, carbon, max_age_s, allowed)
+    _check_apart(inputs)
     with noted(inputs.notes):
         scenarios = plan_account_scenarios(
-            tasks, inputs.policies, spans_s, terms, inputs.seen, inputs.account
+            inputs.jobs, inputs.policies, spans_s, terms, inputs.seen, inputs.account
         )
-    return AccountWhatIfResult(tasks, scenarios, inputs.notes)
+    return AccountWhatIfResult(inputs.jobs, scenarios, inputs.notes)
 
 
-def _check_jobs(jobs: object, account: Account | None) -> tuple[Job, ...]:
-    """Return the jobs. Raise SpecError for none, for anything else, for a name given twice, and for
-    two that have one checkpoint place.
-    """
+def _check_some(jobs: object) -> tuple[object, ...]:
     found = as_tuple(jobs)
-    tasks = tuple(each for each in found if isinstance(each, Job))
-    if not tasks or len(tasks) < len(found):
-        hint = "load the files: [costopt.load_job(path), …]"
-        raise bad_argument("jobs", "holds something else than jobs, or nothing", hint)
-    check_names(tasks)
-    check_distinct_places(tasks, None if account is None else account.store)
-    return tasks
+    if not found:
+        raise bad_argument("jobs", "is empty", JOB_HINT)
+    return found
+
+
+def _check_apart(inputs: PricedInputs) -> None:
+    """Raise SpecError for a name given twice, and for two jobs that have one checkpoint place."""
+    check_names(inputs.jobs)
+    check_distinct_places(inputs.jobs, inputs.account.store)

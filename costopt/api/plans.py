@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from costopt.api.inputs import (
+    JobSource,
     Market,
+    Span,
     StrPath,
     bad_argument,
     check_choice,
@@ -16,7 +18,7 @@ from costopt.api.inputs import (
     check_number,
     check_policies,
     check_policy,
-    check_seconds,
+    check_spans_s,
     check_words,
 )
 from costopt.api.priced_inputs import PricedInputs, check_restriction, noted, read_inputs
@@ -233,11 +235,12 @@ class WhatIfResult(Tabular):
 
 
 def plan(
-    job: Job,
+    job: JobSource,
     policy: Policy | StrPath = "cheapest",
     *,
-    market: Market | Literal["live"] | None = None,
-    account: Account | None = None,
+    deadlines: Span | Iterable[Span] = (),
+    market: Market | StrPath | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     capacity: Capacity = "policy",
@@ -248,10 +251,13 @@ def plan(
     verify: int = 0,
     verify_limit_s: float = VERIFY_LIMIT_S,
 ) -> PlanResult:
-    """Return pools, nodes and hours for a job that has not begun.
+    """Return pools, nodes and hours for a job that has not begun: a Job, the path of its file, its
+    text in YAML or its fields.
 
-    Prices are those of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``);
-    for "live" what the account's clouds offer at present; without a market the newest of the price
+    ``deadlines`` is a duration from the start, such as "13h", in place of the job's deadline; of
+    several ``what_if`` makes scenarios. ``market`` may be the name or the path of a market. Prices
+    are those of the ``market`` at the instant ``at`` (default: ``market.first_priced_at``); for
+    "live" what the account's clouds offer at present; without a market the newest of the price
     lists in the account's clouds and regions: figures older than ``max_age_s`` do not count
     (default: those of more than 30 days, where newer ones exist). ``provider``, ``region`` (one or
     several) and ``capacity`` ("spot", "on_demand", "both", "policy") restrict what the policy
@@ -272,27 +278,31 @@ def plan(
     check_number("verify_limit_s", verify_limit_s, low=1.0)
     allowed = check_restriction(provider, region, capacity)
     asked = (check_policy(policy),)
+    spans_s = check_spans_s("deadlines", deadlines)
+    if len(spans_s) > 1:
+        raise bad_argument("deadlines", "are several", "compare them with costopt.what_if")
     inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
     (chosen,), seen, shared, verified = inputs.policies, inputs.seen, inputs.account, None
+    (task,) = [_due(inputs.jobs[0], each, seen.now) for each in spans_s] or inputs.jobs
     with noted(inputs.notes):
-        made = plan_job(job, chosen, seen, explain=explain, account=shared)
+        made = plan_job(task, chosen, seen, explain=explain, account=shared)
         if verify:
-            verified = replay_job(job, chosen, seen, shared, verify, verify_limit_s)
+            verified = replay_job(task, chosen, seen, shared, verify, verify_limit_s)
     notes = (
         *inputs.notes,
         *bill_notes(made.allocations, seen, shared),
         *replay_notes(chosen, (made,)),
     )
-    return PlanResult(job, chosen, made, notes, shared, verified)
+    return PlanResult(task, chosen, made, notes, shared, verified)
 
 
 def frontier(
-    job: Job,
+    job: JobSource,
     policy: Policy | StrPath = "cheapest",
     *,
     points: int = 24,
-    market: Market | Literal["live"] | None = None,
-    account: Account | None = None,
+    market: Market | StrPath | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     capacity: Capacity = "policy",
@@ -308,23 +318,23 @@ def frontier(
     allowed = check_restriction(provider, region, capacity)
     asked = (check_policy(policy),)
     inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
-    (chosen,) = inputs.policies
+    (chosen,), (task,) = inputs.policies, inputs.jobs
     with noted(inputs.notes):
-        own = plan_job(job, chosen, inputs.seen, explain=False, account=inputs.account)
-        found = plan_frontier(job, chosen, inputs.seen, points, inputs.account)
-    return FrontierResult(job, chosen, found, own, inputs.seen.now, inputs.notes)
+        own = plan_job(task, chosen, inputs.seen, explain=False, account=inputs.account)
+        found = plan_frontier(task, chosen, inputs.seen, points, inputs.account)
+    return FrontierResult(task, chosen, found, own, inputs.seen.now, inputs.notes)
 
 
 def what_if(
-    job: Job,
+    job: JobSource,
     policies: Policy | StrPath | Iterable[Policy | StrPath],
     *,
-    deadlines_s: Iterable[float] = (),
+    deadlines: Span | Iterable[Span] = (),
     capacity: Capacity | Iterable[Capacity] = "policy",
     tolerances: Iterable[float] = (),
     points: int = 24,
-    market: Market | Literal["live"] | None = None,
-    account: Account | None = None,
+    market: Market | StrPath | None = None,
+    account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
     at: datetime | None = None,
@@ -333,10 +343,10 @@ def what_if(
 ) -> WhatIfResult:
     """Return a scenario for each policy, deadline, choice of capacity and tolerance, in this order.
 
-    ``deadlines_s`` are seconds from the job's start (default: the job's own deadline); ``capacity``
-    is what each policy allows, or spot, on_demand or both. ``tolerances`` are shares, 0–1, by which
-    the objective may be worse for the sake of the policy's further aims, or of energy where it
-    names none. ``points`` of the frontier, 0 for none.
+    ``deadlines`` are durations from the job's start, such as "13h" (default: the job's own);
+    ``capacity`` is what each policy allows, or spot, on_demand or both. ``tolerances`` are shares,
+    0–1, by which the objective may be worse for the sake of the policy's further aims, or of energy
+    where it names none. ``points`` of the frontier, 0 for none.
     A scenario without a plan says why (``why_not``). Prices and errors are those of ``plan``, but
     prices that are too old make a scenario ``stale``.
     """
@@ -347,21 +357,23 @@ def what_if(
     )
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
-    spans_s = check_seconds("deadlines_s", deadlines_s)
+    spans_s = check_spans_s("deadlines", deadlines)
     shares = tuple(tolerances)
     for share in shares:
         if check_number("tolerances", share) > 1.0:
             raise bad_argument("tolerances", f"has {share!r}", "pass shares from 0 to 1")
     allowed = check_restriction(provider, region, "policy")
     inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
-    chosen = inputs.policies
-    jobs = [_due(job, span_s, inputs.seen.now) for span_s in spans_s] or [job]
+    chosen, (task,) = inputs.policies, inputs.jobs
+    jobs = [_due(task, span_s, inputs.seen.now) for span_s in spans_s] or [task]
     with noted(inputs.notes):
         scenarios = plan_scenarios(jobs, chosen, terms, inputs.seen, inputs.account, shares)
-        found = plan_frontier(job, chosen[0], inputs.seen, points, inputs.account) if points else ()
-        own = _own_plan(job, chosen[0], scenarios, inputs) if found else None
-    drawn = FrontierResult(job, chosen[0], found, own, inputs.seen.now)
-    return WhatIfResult(job, scenarios, drawn, (*inputs.notes, *forecast_notes(scenarios)))
+        found = (
+            plan_frontier(task, chosen[0], inputs.seen, points, inputs.account) if points else ()
+        )
+        own = _own_plan(task, chosen[0], scenarios, inputs) if found else None
+    drawn = FrontierResult(task, chosen[0], found, own, inputs.seen.now)
+    return WhatIfResult(task, scenarios, drawn, (*inputs.notes, *forecast_notes(scenarios)))
 
 
 def _own_plan(
@@ -378,5 +390,5 @@ def _due(job: Job, deadline_s: float, now: datetime) -> Job:
     deadline_at = job.start_at + timedelta(seconds=deadline_s)
     if deadline_at <= max(now, job.start_at):
         problem = f"has a deadline in the past, {deadline_s:g} s after the start"
-        raise bad_argument("deadlines_s", problem, "pass seconds from the job's start")
+        raise bad_argument("deadlines", problem, "pass durations from the job's start")
     return replace(job, deadline_at=deadline_at)

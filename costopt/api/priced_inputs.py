@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from costopt.api.inputs import (
     Market,
@@ -21,8 +20,9 @@ from costopt.api.inputs import (
     check_number,
     check_words,
 )
-from costopt.domain.account import UNLIMITED, Account
+from costopt.domain.account import Account
 from costopt.domain.errors import CostoptError
+from costopt.domain.job import Job
 from costopt.domain.policy import Policy
 from costopt.planning.account_bill import term_notes
 from costopt.planning.quotes import QuoteSet, account_quotes, resolve_quotes, with_carbon
@@ -39,6 +39,7 @@ class PricedInputs:
     ``policies`` are those that were asked for, with limits as narrow as the restriction.
     """
 
+    jobs: tuple[Job, ...]
     policies: tuple[Policy, ...]
     seen: QuoteSet
     account: Account
@@ -48,8 +49,8 @@ class PricedInputs:
 def read_inputs(
     jobs: Sequence[object],
     policies: Sequence[Policy],
-    market: Market | Literal["live"] | None,
-    account: Account | None,
+    market: Market | StrPath | None,
+    account: Account | StrPath | None,
     at: datetime | None,
     carbon: StrPath | None,
     max_age_s: float | None,
@@ -57,12 +58,11 @@ def read_inputs(
 ) -> PricedInputs:
     """Return prices and account of a plan of these jobs. Raise SpecError for a bad argument, and
     MarketError, SignalError or ProviderError where an input cannot be read."""
-    tasks = tuple(check_job(job) for job in jobs)
-    shared = UNLIMITED
-    for task in tasks:
-        shared = check_account(account, task)
     when, live = check_instant("at", at), market == "live"
     history = None if market is None or live else check_market("market", market).history
+    begin_at = when or (datetime.now(UTC) if history is None else history.first_priced_at)
+    shared = check_account(account)
+    tasks = tuple(check_job(job, begin_at, shared) for job in jobs)
     if live and when is not None:
         raise bad_argument("at", "is of a record", "leave it out: market='live' is of the present")
     if max_age_s is not None:
@@ -81,7 +81,7 @@ def read_inputs(
     of_carbon = (note for each in policies for note in carbon_notes(seen, each, until))
     of_sizes = (note for task in tasks for note in size_questions(task, seen.now))
     notes = (*of_sizes, *seen.notes, seen.origin, *term_notes(seen, shared), *of_carbon)
-    return PricedInputs(policies, seen, shared, tuple(dict.fromkeys(notes)))
+    return PricedInputs(tasks, policies, seen, shared, tuple(dict.fromkeys(notes)))
 
 
 def check_restriction(

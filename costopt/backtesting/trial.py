@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from inspect import getsourcefile
@@ -240,7 +240,7 @@ class TrialKeys:
         return {
             "costopt's own code": self.edition,
             **self.options,
-            "the job": _digest(repr(timeless)),
+            "the job": _digest(_fields_text(timeless)),
             "the account": _digest(repr(bench.account)),
             "--notice": "by provider" if bench.notice_s is None else bench.notice_s,
             "--cooldown": bench.cooldown_s,
@@ -259,11 +259,15 @@ class TrialKeys:
             self.edition,
             self._market(trial.window.market),
             repr((self._settings, self.options)),
-            repr((trial.window.job, trial.window.beside)),
+            *map(_fields_text, (trial.window.job, *trial.window.beside)),
             repr(trial.policy),
             self._strategy(trial),
         )
         return _digest("\n".join(parts))
+
+
+def _fields_text(job: Job) -> str:
+    return repr([getattr(job, each.name) for each in fields(job)])
 
 
 def _source_digest(factory: Callable[..., object]) -> str:

@@ -235,14 +235,14 @@ def what_if(
         from costopt.api import many_jobs
 
         together = many_jobs.what_if_jobs(
-            read.jobs, chosen, deadlines_s=deadlines or (), capacity=capacity, **read.prices
+            read.jobs, chosen, deadlines=deadlines or (), capacity=capacity, **read.prices
         )
         print_account_what_if(together, output)
         return
     result = plans.what_if(
         read.jobs[0],
         chosen,
-        deadlines_s=deadlines or (),
+        deadlines=deadlines or (),
         capacity=capacity,
         tolerances=tolerance,
         points=points,

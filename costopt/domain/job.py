@@ -269,7 +269,7 @@ USD_PER_HOUR_WAITED = 1.0
 OPEN_ENDED = timedelta(days=90)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Job:
     """A training job. ``startup_s`` is from a node's launch until its trainer can restore.
 
@@ -312,6 +312,12 @@ class Job:
         for at in (self.start_at, self.deadline_at):
             if at is not None and at.tzinfo is None:
                 raise ValueError(f"job {self.name!r}: {at} must be an aware time")
+
+    def __repr__(self) -> str:
+        due = (
+            "no deadline" if self.deadline_at is None else f"due {self.deadline_at:%Y-%m-%d %H:%MZ}"
+        )
+        return f"Job({self.name!r}, {self.work.amount:,.10g} {self.work.unit}, {due})"
 
     @property
     def until_at(self) -> datetime:

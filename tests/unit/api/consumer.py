@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
         assert_type(made.forecast.kwh, float | None)
     assert_type(made.to_frame("allocations"), pandas.DataFrame)
     compared = assert_type(
-        co.what_if(job, ["cheapest", policy], capacity="spot", deadlines_s=[3600.0]),
+        co.what_if(job, ["cheapest", policy], capacity="spot", deadlines=[3600.0]),
         co.WhatIfResult,
     )
     assert_type(compared.frontier, co.FrontierResult)

@@ -65,7 +65,7 @@ def test_policies_beside_baselines_and_the_optimum(job: co.Job, market: co.Marke
 
 def test_summaries_by_deadline(job: co.Job, market: co.Market) -> None:
     result = co.backtest(
-        job, "cheapest", market, deadlines_s=[7 * HOUR, 8 * HOUR], by="deadline", startups_s=[30]
+        job, "cheapest", market, deadlines=[7 * HOUR, 8 * HOUR], by="deadline", startups=[30]
     )
     assert {each.group for each in result.summaries} == {"7 h", "8 h"}
 
@@ -171,13 +171,13 @@ def _of_a_function() -> type[co.Strategy]:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("policies", {"policies": []}),
     ("markets", {"markets": []}),
-    ("markets", {"markets": "market.parquet"}),
+    ("markets", {"markets": 3}),
     ("starts", {"starts": 0}),
     ("starts", {"starts": -1}),
     ("starts", {"starts": True}),
-    ("deadlines_s", {"deadlines_s": [0.0]}),
-    ("deadlines_s", {"deadlines_s": "8h"}),
-    ("startups_s", {"startups_s": [-1]}),
+    ("deadlines", {"deadlines": [0.0]}),
+    ("deadlines", {"deadlines": "soon"}),
+    ("startups", {"startups": [-1]}),
     ("history_s", {"history_s": float("nan")}),
     ("notice_s", {"notice_s": -1}),
     ("notice_s", {"notice_s": float("inf")}),
@@ -207,9 +207,9 @@ def test_a_bad_argument_is_named_with_a_hint(
 
 def test_what_cannot_be_done(job: co.Job, market: co.Market, tmp_path: Path) -> None:
     with pytest.raises(co.InfeasibleError):
-        co.backtest(job, "cheapest", market, deadlines_s=[600.0])
+        co.backtest(job, "cheapest", market, deadlines=[600.0])
     with pytest.raises(co.MarketError, check=has_code("market_too_short")):
-        co.backtest(job, "cheapest", market, deadlines_s=[48 * HOUR])
+        co.backtest(job, "cheapest", market, deadlines=[48 * HOUR])
     with pytest.raises(co.StoreError):
         co.backtest(job, "cheapest", market, results=tmp_path / "none" / "scores.jsonl")
     with pytest.raises(co.SpecError, match="named 'cheapest'"):

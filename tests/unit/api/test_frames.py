@@ -197,7 +197,7 @@ def test_an_unknown_chart_is_refused(result: co.BacktestResult) -> None:
 
 
 def test_a_frontier_without_a_plan_has_no_chart(job: co.Job, market: co.Market) -> None:
-    late = co.what_if(job, "cheapest", deadlines_s=[600], market=market, points=0).scenarios[0].job
+    late = co.what_if(job, "cheapest", deadlines=[600], market=market, points=0).scenarios[0].job
     nothing = co.frontier(late, market=market, points=3)
     assert nothing.points == ()
     assert len(nothing.to_frame()) == 0

@@ -143,7 +143,7 @@ def test_what_if_gives_the_totals_of_each_policy_and_deadline(
     made = co.what_if_jobs(
         jobs(3),
         ["cheapest", "on-demand"],
-        deadlines_s=[8 * 3600, 16 * 3600],
+        deadlines=[8 * 3600, 16 * 3600],
         market=market,
         account=one_spot_node(None),
     )

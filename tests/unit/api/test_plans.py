@@ -82,7 +82,7 @@ def test_a_plan_on_a_market(market: co.Market, job: co.Job) -> None:
 
 
 def test_an_impossible_deadline_is_a_result(market: co.Market, job: co.Job) -> None:
-    late = co.what_if(job, "cheapest", deadlines_s=[600.0], market=market, points=0)
+    late = co.what_if(job, "cheapest", deadlines=[600.0], market=market, points=0)
     (scenario,) = late.scenarios
     assert scenario.forecast is None
     assert scenario.why_not
@@ -117,15 +117,16 @@ def test_scenarios_and_the_frontier_of_the_first_policy(market: co.Market, job: 
 
 
 REFUSED: list[tuple[str, Callable[[co.Job, co.Market], Any]]] = [
-    ("job", lambda job, market: co.plan(str(JOB))),  # type: ignore[arg-type]
+    ("job", lambda job, market: co.plan(3)),  # type: ignore[arg-type]
+    ("source", lambda job, market: co.load_job(3)),  # type: ignore[arg-type]
     ("policy", lambda job, market: co.plan(job, 3)),  # type: ignore[arg-type]
     ("policies", lambda job, market: co.what_if(job, [])),
     ("policy", lambda job, market: co.what_if(job, None)),  # type: ignore[arg-type]
     ("at", lambda job, market: co.plan(job, at=datetime(2026, 8, 1))),  # noqa: DTZ001
     ("at", lambda job, market: co.plan(job, at="2026-08-01")),  # type: ignore[arg-type]
     ("now", lambda job, market: co.load_job(JOB, now=datetime(2026, 8, 1))),  # noqa: DTZ001
-    ("market", lambda job, market: co.plan(job, market="m.parquet")),  # type: ignore[arg-type]
-    ("account", lambda job, market: co.plan(job, account="a.yaml")),  # type: ignore[arg-type]
+    ("market", lambda job, market: co.plan(job, market=3)),  # type: ignore[arg-type]
+    ("account", lambda job, market: co.plan(job, account=3)),  # type: ignore[arg-type]
     ("provider", lambda job, market: co.plan(job, provider=[1])),  # type: ignore[list-item]
     ("region", lambda job, market: co.plan(job, region=3)),  # type: ignore[arg-type]
     ("at", lambda job, market: co.plan(job, market="live", at=datetime.now(UTC))),
@@ -137,9 +138,10 @@ REFUSED: list[tuple[str, Callable[[co.Job, co.Market], Any]]] = [
     ("points", lambda job, market: co.frontier(job, points=2.5)),  # type: ignore[arg-type]
     ("capacity", lambda job, market: co.what_if(job, "cheapest", capacity="spt")),  # type: ignore[arg-type]
     ("capacity", lambda job, market: co.what_if(job, "cheapest", capacity=[])),
-    ("deadlines_s", lambda job, market: co.what_if(job, "cheapest", deadlines_s=[-1.0])),
-    ("deadlines_s", lambda job, market: co.what_if(job, "cheapest", deadlines_s=[float("nan")])),
-    ("deadlines_s", lambda job, market: co.what_if(job, "cheapest", deadlines_s="24h")),  # type: ignore[arg-type]
+    ("deadlines", lambda job, market: co.what_if(job, "cheapest", deadlines=[-1.0])),
+    ("deadlines", lambda job, market: co.what_if(job, "cheapest", deadlines=[float("nan")])),
+    ("deadlines", lambda job, market: co.what_if(job, "cheapest", deadlines="24")),
+    ("deadlines", lambda job, market: co.plan(job, deadlines=["13h", "24h"])),
 ]
 
 

@@ -25,7 +25,7 @@ def job(market: costopt.Market) -> costopt.Job:
 def test_a_line_per_policy_where_deadlines_differ(job: costopt.Job, market: costopt.Market) -> None:
     spans_s = [11 * 3600, 13 * 3600, 24 * 3600]
     compared = costopt.what_if(
-        job, ["cheapest", "on-demand"], deadlines_s=spans_s, market=market, points=0
+        job, ["cheapest", "on-demand"], deadlines=spans_s, market=market, points=0
     )
     plot = deadline_plot(compared.table(), ())
     assert plot is not None
