@@ -72,6 +72,11 @@ SECTIONS = {
         "reprioritize": CommandEntry(
             "costopt.cli.jobs", "reprioritize", "Serve a job before or after others."
         ),
+        "stop": CommandEntry(
+            "costopt.cli.stop",
+            "stop",
+            "Checkpoint all jobs and release their nodes.",
+        ),
         "daemon": CommandEntry(
             "costopt.cli.daemon", "daemon", "Run submitted jobs, for months; control a daemon."
         ),

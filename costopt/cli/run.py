@@ -44,7 +44,8 @@ from costopt.engine.loop import OnTick
 from costopt.formatting import minute_text
 
 if TYPE_CHECKING:
-    from costopt.controller.live_run import LiveRun
+    from costopt.controller.launch_faults import LaunchFaults
+    from costopt.controller.live_run import LiveRun, StopSignals
     from costopt.domain.job import Job
     from costopt.engine.engine import TickResult
     from costopt.engine.loop import OnTick
@@ -122,9 +123,7 @@ def run(
     )
     from costopt.spec import load_job
 
-    if market is None or is_live(market):
-        account = nearest_account(account)
-    shared = load_account(account)
+    shared = load_account(account if market and not is_live(market) else nearest_account(account))
     simulation = Simulation(at, speed, notice_s, forecasts)
     source = resolve_run_target(market, shared, providers, simulation, carbon)
     restriction = restrict(providers, regions, spot)
@@ -177,13 +176,31 @@ def run(
         _warn_of_short_market(live)
         _note(live.learned_reset)
         _note(exposure_note(state_dir))
-        try:
-            run_live(live, check=faults.watch(live))
-        except KeyboardInterrupt:
-            if signals.first == signal.SIGINT:
-                raise
-            raise click.exceptions.Exit(128 + (signals.first or 0)) from None
+        _run_until_stopped(live, faults, state_dir, signals)
         _print_end(live, output)
+
+
+def _run_until_stopped(
+    live: LiveRun, faults: LaunchFaults, state_dir: Path, signals: StopSignals
+) -> None:
+    """Run until the job is over, a signal comes, or `costopt stop` asks for the run's end."""
+    from costopt.controller.stop_all import RunStopRequest
+
+    request, watch = RunStopRequest(state_dir, live.job.name), faults.watch(live)
+    request.withdraw()
+
+    def check() -> None:
+        watch()
+        if request.is_made():
+            raise KeyboardInterrupt
+
+    try:
+        run_live(live, check=check)
+    except KeyboardInterrupt:
+        _note("the same command resumes it")
+        if signals.first in (signal.SIGINT, None):
+            raise
+        raise click.exceptions.Exit(128 + signals.first) from None
 
 
 @contextmanager

@@ -27,8 +27,8 @@ Row = dict[str, Any]
 COLUMNS = (
     Column("kind", "Resource"),
     Column("name", "Name"),
-    Column("place", "Region"),
-    Column("state", "Found"),
+    Column("place", "Region", rank=1),
+    Column("state", "Found", rank=2),
     Column("action", "Action"),
     Column("policy", "Policy", detail=True),
 )

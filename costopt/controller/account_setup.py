@@ -60,7 +60,7 @@ def raise_if_in_use(found: Sequence[FoundStep], nodes: Sequence[str], *, lose: b
         shown = ", ".join(nodes[:6])
         raise CostoptError(
             f"{len(nodes)} nodes still run: {shown}; nothing was removed",
-            hint="end their jobs first, or `costopt reconcile --apply`",
+            hint="`costopt stop --all` saves their jobs and releases them",
             code="in_use",
         )
     for each in found:

@@ -67,6 +67,7 @@ LOCAL = {
     "validate": ("validate job.yaml broken.yaml",),
     "doctor": ("doctor",),
     "reconcile": ("reconcile --market market.parquet",),
+    "stop": ("stop --all --within 0s --state-dir .",),
 }  # fmt: skip
 OF_DAEMON = {
     "status of a daemon": "status",
@@ -139,8 +140,9 @@ def _assert_fits(text: str) -> None:
 
 def test_each_command_with_a_table_is_tried_here() -> None:
     assert isinstance(cli, click.Group)
-    # test_carbon_now.py, test_array_run.py and test_bill.py hold the width of the other ones.
-    elsewhere = {"export bill", "catalog update", "carbon now"}
+    # test_carbon_now.py, test_array_run.py, test_bill.py and test_setup.py hold the width of the
+    # other ones.
+    elsewhere = {"export bill", "catalog update", "carbon now", "setup"}
     assert set(_tables("", cli)) == {*LOCAL, *OF_DAEMON, *elsewhere} - {"status of a daemon"}
 
 

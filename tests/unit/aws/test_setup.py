@@ -200,6 +200,7 @@ def test_nothing_is_removed_while_nodes_run(account: Cloud) -> None:
     before = digest(account)
     said = refusal("--remove", "--apply")
     assert found["Instances"][0]["InstanceId"] in said
+    assert "costopt stop --all" in said
     assert digest(account) == before
 
 

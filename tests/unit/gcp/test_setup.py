@@ -68,6 +68,14 @@ def test_it_only_lists_without_apply(cloud: Cloud, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_table_fits(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = invoke("setup", "gcp", "--regions", REGION, "--apply")
+    table = done.stdout.splitlines()
+    assert max(map(len, table)) <= 100
+    assert any("costopt_daemon_account to costopt-daemon" in line for line in table)
+
+
 def test_the_second_time_changes_nothing(cloud: Cloud, tmp_path: Path) -> None:
     assert {row["action"] for row in rows("--apply")} == {"created", "written"}
     before = held(cloud)
