@@ -12,6 +12,7 @@ import click
 from costopt.cli.options import words
 from costopt.domain.account import Account
 from costopt.provider.base import Capability, Provider
+from costopt.provider.options import OptionModel
 
 ACCOUNT_FILE = Path("account.yaml")
 """The account file that `costopt setup` writes, and that is found where none is named."""
@@ -52,7 +53,7 @@ def connected_provider(
                 f"else describes it under providers: {name}:"
             )
         asked = None if regions is None else words(regions)
-        options["regions"] = asked or options.get("regions") or _usual_region(name)
+        options["regions"] = asked or options.get("regions") or _usual_region(name, model, options)
     elif regions is not None:
         raise click.UsageError(f"provider {name} of the account file is a cluster, without regions")
     provider = connect_provider(name, WallClock(), options)
@@ -64,13 +65,19 @@ def connected_provider(
         provider.close()
 
 
-def _usual_region(provider: str) -> tuple[str, ...]:
+def _usual_region(
+    provider: str, model: type[OptionModel] | None, options: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Return the region of the provider's own variables, else of its tools' configuration."""
     from costopt.catalog import find_traits
 
     for variable in find_traits(provider).region_variables:
         region = os.environ.get(variable)
         if region:
             return (region,)
+    configured = None if model is None else model.usual_region(options)
+    if configured is not None:
+        return (configured,)
     raise click.UsageError(
         f"which regions of {provider}? Give --regions, or --account FILE that names the provider "
         "with its regions"

@@ -41,7 +41,7 @@ PAST = {"create": "created", "complete": "completed", "remove": "removed", "writ
 @click.argument("provider", metavar="aws|gcp")
 @click.option("--regions", metavar="A,B,…",
               help="Regions to rent nodes in; the store is in the first. Default: those of the "
-              "account file, else that of the provider's own variables.")  # fmt: skip
+              "account file, else that which the provider's own tools use.")  # fmt: skip
 @click.option("--store", metavar="URI",
               help="Where nodes and controller exchange code, messages and checkpoints; default: "
               "that of the account file, else a new bucket.")  # fmt: skip

@@ -87,6 +87,14 @@ class OptionModel(BaseModel):
         )
 
     @classmethod
+    def usual_region(cls, options: Mapping[str, object]) -> str | None:  # noqa: ARG003
+        """Return the region in the configuration of the provider's own tools, None without one.
+
+        Raise ProviderError.
+        """
+        return None
+
+    @classmethod
     def problems(cls, options: Mapping[str, object]) -> list[OptionProblem]:
         """What is wrong with the options of a file."""
         found = [

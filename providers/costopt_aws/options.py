@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +14,7 @@ from costopt.provider.options import Listed, NodeCount, Text, WebAddress, matche
 from costopt_aws.bootstrap import Bootstrap, NodeOptions
 from costopt_aws.capacity import ADVISOR_URL
 from costopt_aws.clients import TIMEOUTS, Timeouts
+from costopt_aws.errors import map_errors
 from costopt_aws.prices import PRICE_FILE_URL, ListPrices
 
 
@@ -79,6 +81,18 @@ class AwsOptions(NodeOptions):
     timeouts: Timeouts = Field(
         default=TIMEOUTS, description="seconds, as connect_s, read_s and launch_s"
     )
+
+    @classmethod
+    def usual_region(cls, options: Mapping[str, object]) -> str | None:
+        """Return the region that `aws configure` wrote for the profile."""
+        if find_spec("boto3") is None:
+            return None
+        import boto3
+
+        profile = options.get("profile")
+        with map_errors("sts:GetCallerIdentity", "credentials"):
+            region = boto3.session.Session(profile_name=profile).region_name
+        return None if region is None else str(region)
 
     @model_validator(mode="before")
     @classmethod

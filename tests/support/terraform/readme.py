@@ -1,4 +1,4 @@
-"""The generated sections of the READMEs: python -m tests.support.terraform.readme writes them."""
+"""The generated sections of pages: python -m tests.support.terraform.readme writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from costopt.catalog.csv_table import Row, read_table
 from tests.support.terraform.workspace import SOURCE
 
 MODULES = ("modules/aws", "modules/aws/modules/events", "modules/gcp")
-PAGES = (SOURCE / "README.md", *(SOURCE / module / "README.md" for module in MODULES))
+COSTS = SOURCE.parent / "docs" / "daemon-costs.md"
+PAGES = (COSTS, *(SOURCE / module / "README.md" for module in MODULES))
 PLACES = {"aws": "AWS, us-east-1", "gcp": "Google Cloud, us-central1"}
 BEGIN = "<!-- generated -->"
 END = "<!-- end of generated -->"
@@ -32,7 +33,7 @@ def blocks(module: Path, kind: str) -> dict[str, dict[str, Any]]:
 
 def generated(page: Path) -> str:
     """What the section of a page has to say."""
-    lines = _upkeep() if page.parent == SOURCE else _inputs_and_outputs(page.parent)
+    lines = _upkeep() if page == COSTS else _inputs_and_outputs(page.parent)
     return "\n".join([BEGIN, "", *lines, "", END])
 
 

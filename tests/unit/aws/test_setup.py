@@ -287,6 +287,16 @@ def test_without_credentials_it_says_where_they_are_looked_for(
     assert "AWS_PROFILE" in refusal("--apply")
 
 
+def test_the_region_of_aws_configure_is_taken(
+    account: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    (row,) = (row for row in rows() if row["kind"] == "bucket")
+    assert row["place"] == "eu-west-1"
+
+
 def test_a_region_is_asked_for_and_checked(account: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "us-east-1" in refusal("--regions", "us-eest-1")
     monkeypatch.delenv("AWS_REGION")
