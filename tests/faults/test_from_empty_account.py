@@ -1,8 +1,10 @@
-"""From an empty AWS account and a train.py to a finished job with its report, as the pages say."""
+"""From an empty AWS account and a train.py to a finished job: the commands of two pages."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ pytestmark = [
 ]
 
 TYPE = "g4dn.xlarge"
+COMMAND = re.compile(r"^\$ costopt (.*(?:\\\n.*)*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,17 +41,19 @@ class Newcomer(CloudRun):
 
     cloud: Cloud
 
-    def costopt(self, *words: str) -> str:
+    def costopt(self, line: str) -> str:
         """Run a command as a user types it; return what it printed."""
+        words = shlex.split(line.partition(" > ")[0])
+        ticks = ["--tick", "1"] if words[0] == "run" else []
         environment = variables(**self.environment)
-        command = ["-m", "costopt", *words]
+        command = ["-m", "costopt", *words, *ticks]
         done = forked_commands.run(command, self.folder, environment, PATIENCE_S)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}{self.log()}"
         return done.stdout
 
 
 @pytest.fixture
-def newcomer(cloud: Cloud, tmp_path: Path) -> Iterator[Newcomer]:
+def newcomer(cloud: Cloud, tmp_path: Path, example: str) -> Iterator[Newcomer]:
     empty_account(cloud)
     image = cloud.client("ec2").register_image(Name="deep", RootDeviceName="/dev/sda1")
     cloud.client("ssm").put_parameter(Name="/deep", Value=image["ImageId"], Type="String")
@@ -57,43 +62,37 @@ def newcomer(cloud: Cloud, tmp_path: Path) -> Iterator[Newcomer]:
     parameters[DEEP_LEARNING] = parameters["/deep"]
     cloud.spot.price("us-east-1a", TYPE, 0.2)
     cloud.listed.list(REGION, TYPE, 0.526, bucket=0)
-    bodies = Bodies(cloud, tmp_path / "disks")
-    environment = {**cloud.environment(), "AWS_REGION": REGION}
-    yield Newcomer(tmp_path, cloud=cloud, environment=environment)
+    folder = tmp_path / example
+    folder.mkdir()
+    bodies = Bodies(cloud, folder / "disks")
+    environment = {
+        **cloud.environment(),
+        "AWS_REGION": REGION,
+        "COSTOPT_STATE_DIR": str(folder / "state"),
+    }
+    yield Newcomer(folder, cloud=cloud, environment=environment)
     bodies.close()
 
 
-@pytest.mark.parametrize("example", ["hugging_face", "torchrun"])
-def test_three_commands_and_a_report(newcomer: Newcomer, example: str) -> None:
-    """The job file that init writes is the example's."""
-    source, folder = ROOT / "examples" / example, newcomer.folder / example
-    folder.mkdir()
+@pytest.mark.parametrize(
+    ("example", "page"), [("hugging_face", "hugging-face.md"), ("torchrun", "torchrun.md")]
+)
+def test_the_commands_of_a_page(newcomer: Newcomer, example: str, page: str) -> None:
+    source, folder = ROOT / "examples" / example, newcomer.folder
     for name in ("train.py", "requirements.txt"):
         shutil.copy(source / name, folder)
-    answers = INIT[example]
-    newcomer.costopt("init", example, *answers)
-    assert (folder / "job.yaml").read_text() == (source / "job.yaml").read_text()
-    newcomer.costopt("setup", "aws", "--apply")
-    account, state = ("--account", "account.yaml"), ("--state-dir", "state")
-    job = f"{example}/job.yaml"
-    newcomer.costopt("run", job, *account, *state, "--tick", "1", "--apply")
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    commands = [command.replace("\\\n", "") for command in COMMAND.findall(text)]
+    assert [line.split()[0] for line in commands[:3]] == ["init", "setup", "run"]
+    printed = {line.partition(" --")[0]: newcomer.costopt(line) for line in commands}
+    written = (folder / "job.yaml").read_text()
+    assert written == (source / "job.yaml").read_text()
+    assert written in text
     assert len(newcomer.of(ev.JobFinished)) == 1
     assert not newcomer.cloud.alive()
-    report = newcomer.costopt("report", example, *state, "-o", "html")
-    assert "<html" in report
-    assert "Requirement already satisfied" in newcomer.costopt("logs", example, *account, *state)
-    listed = newcomer.costopt("checkpoints", "list", example, *state, "-o", "json")
+    assert "Requirement already satisfied" in printed[f"logs {example}"]
+    assert "<html" in printed[f"report {example} -o html > report.html"]
+    listed = newcomer.costopt(f"checkpoints list {example} -o json")
     assert json.loads(listed)["rows"]
-
-
-INIT = {
-    "hugging_face": (
-        "--command", "torchrun train.py --epochs 2",
-        "--work", "20 steps", "--takes", "1m per step on 1xT4", "--due", "8h",
-    ),
-    "torchrun": (
-        "--command", "torchrun train.py --steps 200",
-        "--work", "200 steps", "--takes", "5s per step on 1xT4", "--due", "8h",
-    ),
-}  # fmt: skip
-"""How the pages call init."""
+    if example == "hugging_face":
+        assert list((folder / "weights").glob("*.safetensors"))
