@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -32,7 +31,7 @@ pytestmark = [
 ]
 
 TYPE = "g4dn.xlarge"
-COMMAND = re.compile(r"^\$ costopt (.*(?:\\\n.*)*)$", re.MULTILINE)
+COMMAND = re.compile(r"^\$ costopt ((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ def test_the_commands_of_a_page(newcomer: Newcomer, example: str, page: str) -> 
     assert not newcomer.cloud.alive()
     assert "Requirement already satisfied" in printed[f"logs {example}"]
     assert "<html" in printed[f"report {example} -o html > report.html"]
-    listed = newcomer.costopt(f"checkpoints list {example} -o json")
-    assert json.loads(listed)["rows"]
+    assert "step-" in printed[f"checkpoints list {example}"]
     if example == "hugging_face":
         assert list((folder / "weights").glob("*.safetensors"))
