@@ -50,8 +50,8 @@ def load_job(
     ``gpus``, such as 8xH100, stands for what the file says of GPU models and their number.
     ``now`` is the start where the file names none, and the instant before which no deadline may
     lie: the present by default, for a recorded market an instant of the record. Where ``account``
-    names tenants, the job must be one of theirs. Raise SpecError with every problem of the file and
-    its line.
+    names tenants, the job must be one of theirs. Of a job with a schedule it is the next
+    occurrence. Raise SpecError with every problem of the file and its line.
     """
     from costopt import spec
     from costopt.spec.job_source import job_document
@@ -59,7 +59,8 @@ def load_job(
     if not isinstance(source, str | os.PathLike | Mapping):
         raise bad_argument("source", f"is {_type(source)}", JOB_HINT)
     begin_at = check_instant("now", now) or datetime.now(UTC)
-    return spec.parse_job(job_document(source), begin_at, account or UNLIMITED, check_gpus(gpus))
+    document = job_document(source)
+    return spec.parse_planned_job(document, begin_at, account or UNLIMITED, check_gpus(gpus))
 
 
 def load_policy(name_or_path: StrPath) -> Policy:

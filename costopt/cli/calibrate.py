@@ -69,13 +69,14 @@ def calibrate(
 
     The job's command trains for a few minutes on the cheapest single node that the job allows, with
     checkpoints in a place of their own. The measured speed is shown as a change of the file and
-    written under throughput.points; comments and form of the file stay as they are.
+    written under throughput.points; comments and form of the file stay as they are. The file may
+    say nothing of its speed before.
     """
     from costopt.cli.simulation import Simulation, resolve_run_target
     from costopt.controller.controller import ControllerSettings
     from costopt.planning.calibration import plan_calibration
     from costopt.planning.request import load_account
-    from costopt.spec import load_job
+    from costopt.spec import load_unmeasured_job
 
     shared = load_account(account)
     simulation = Simulation(at, speed, notice_s=None, price_forecasts=False)
@@ -86,7 +87,7 @@ def calibrate(
     seen = replace(
         seen, offers=tuple(each for each in seen.offers if restriction.allows(each.pool))
     )
-    task = load_job(job, seen.now, shared)
+    task = load_unmeasured_job(job, seen.now, shared)
     if task.array is not None:
         raise SpecError(
             f"{job} is an array: its speed is the duration of a task",
@@ -109,15 +110,23 @@ def calibrate(
 
 @dataclass(slots=True)
 class _Speeds:
-    """Collects the speeds that the node reports, and stops the run after ``train_s`` of them."""
+    """Collects the speeds that the node reports, and stops the run after ``train_s`` of them.
+
+    After ``limit_s`` it stops in any case.
+    """
 
     live: LiveRun
     train_s: float
+    limit_s: float
+    began_at: datetime | None = None
     first_at: datetime | None = None
     units_per_s: list[float] = field(default_factory=list)
 
     def observe(self, result: TickResult) -> None:
         """Take the present speed."""
+        self.began_at = self.began_at or result.now
+        if (result.now - self.began_at).total_seconds() >= self.limit_s:
+            self.live.engine.stop("no speed was reported for too long")
         progress = self.live.engine.progress_of(self.live.job.name)
         if progress.state is not GangState.TRAINING or not progress.measured_units_per_s:
             return
@@ -157,7 +166,7 @@ def _measure(
         open_run(job_at, policy, source.site, state_dir, settings, signals) as live,
     ):
         live.site.check(live.job)
-        speeds = _Speeds(live, planned.train_s)
+        speeds = _Speeds(live, planned.train_s, planned.limit_s)
         try:
             run_live(live, speeds.observe)
         except KeyboardInterrupt:

@@ -110,7 +110,7 @@ class _Interview:
         if self._given["command"] or "run" not in begun.fields:
             fields["run"] = self._answer("command", "Command", run_field, COMMAND, required=True)
         if self._given["takes"] or not ("work" in begun.fields or has_array):
-            fields |= self._speed()
+            fields |= {"throughput": None, **self._speed()}
             origins["takes"] = "costopt calibrate measures it"
         if self._given["checkpoint"] or not ("checkpoint" in begun.fields or has_array):
             fields["checkpoint"] = self._answer("checkpoint", "Saves to", check_place, CHECKPOINT)
@@ -164,7 +164,6 @@ class _Interview:
             EXAMPLE_TAKES,
             EXAMPLE_WORK,
             check_units,
-            speed_fields,
             takes_field,
             work_and_takes,
             work_field,
@@ -173,7 +172,8 @@ class _Interview:
         work, takes = self._given["work"], self._given["takes"]
         if self._terminal and not (work or takes):
             asked = f"{EXAMPLE_WORK}, {EXAMPLE_TAKES}"
-            return speed_fields(*_ask("Work and its time on GPUs", work_and_takes, asked))
+            found = _ask("Work and its time on GPUs", work_and_takes, asked)
+            return dict(zip(("work", "takes"), found, strict=True))
         for name, said, example in (
             ("--work", work, EXAMPLE_WORK), ("--takes", takes, EXAMPLE_TAKES)
         ):  # fmt: skip
@@ -189,7 +189,7 @@ class _Interview:
         assert takes
         found = _parsed("--work", work, work_field), _parsed("--takes", takes, takes_field)
         try:
-            return speed_fields(*check_units(*found))
+            return dict(zip(("work", "takes"), check_units(*found), strict=True))
         except ValueError as error:
             raise SpecError(f"--work and --takes: {error}", code="value_error") from None
 

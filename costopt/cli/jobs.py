@@ -171,11 +171,15 @@ def read_documents(
     """
     from costopt.client.client import UNIX
     from costopt.spec import load_job, load_policy
+    from costopt.spec.moments import name_instants
     from costopt.spec.policy_file import bundled_policies
 
+    now = _now(client)
     if text is None:
-        load_job(job, _now(client))
+        for note in load_job(job, now).time_notes:
+            print_error("note", note)
         text = Path(job).read_text(encoding="utf-8-sig")
+    text = name_instants(text, job, now)
     chosen = policy if policy in bundled_policies() else _text(policy, load_policy)
     if workdir is None and server.startswith(UNIX):
         workdir = str(Path(job).resolve().parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,41 +16,57 @@ from costopt.domain.errors import InfeasibleError, SpecError, StaleDataError
 
 if TYPE_CHECKING:
     from costopt.api.many_jobs import AccountPlanResult, AccountWhatIfResult
+    from costopt.spec import FileKind
+
+SUFFIXES = (".yaml", ".yml")
 
 
 def find_job_files(places: Sequence[str]) -> tuple[str, ...]:
     """Return the files, and in place of each folder the job files in it, by name.
 
-    Raise SpecError for a folder without any.
+    A note names the other files of a folder. Raise SpecError for a folder without any job.
     """
     return tuple(dict.fromkeys(file for place in places for file in _files(place)))
 
 
-def _files(place: str) -> Iterator[str]:
+def yaml_files(place: str) -> tuple[str, ...]:
+    """Return the YAML files in a folder, by name; none of what is not a folder."""
     folder = Path(place)
     if not folder.is_dir():
-        yield place
-        return
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in (".yaml", ".yml")]
-    jobs = [str(path) for path in found if _is_job(path)]
+        return ()
+    return tuple(str(path) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES)
+
+
+def _files(place: str) -> Sequence[str]:
+    if not Path(place).is_dir():
+        return (place,)
+    kinds = {file: _kind(file) for file in yaml_files(place)}
+    jobs = [file for file, kind in kinds.items() if kind == "job"]
     if not jobs:
         raise SpecError(
             f"there is no job file in {place}",
             hint="job files end in .yaml or .yml; costopt init writes one",
             code="missing",
         )
-    yield from jobs
+    others = [
+        f"{Path(file).name} (--{kind} {file} uses it)"
+        for file, kind in kinds.items()
+        if kind != "job"
+    ]
+    if others:
+        print_error("note", f"left out of {place}: {', '.join(others)}")
+    return jobs
 
 
-def _is_job(path: Path) -> bool:
-    """Whether a file in a folder is a job; one that cannot be read is, so that its error shows."""
+def _kind(file: str) -> FileKind:
+    """What a file in a folder is; one that cannot be read is a job, so that its error shows."""
     from costopt.spec import detect_kind
     from costopt.spec.yaml_document import read_document
 
     try:
-        return detect_kind(read_document(str(path))) == "job"
+        return detect_kind(read_document(file))
     except SpecError:
-        return True
+        return "job"
 
 
 def check_only(context: click.Context, *allowed: str) -> None:

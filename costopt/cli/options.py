@@ -18,7 +18,8 @@ from costopt.domain.errors import CostoptError
 from costopt.domain.market import Pool
 from costopt.engine.settings import DEFAULT_COOLDOWN_S
 from costopt.render.table import OutputFormat, Table
-from costopt.spec.fields import missing_unit, parse_duration_s, parse_instant
+from costopt.spec.fields import missing_unit, parse_duration_s
+from costopt.spec.moments import parse_instant
 
 if TYPE_CHECKING:
     from costopt.planning.restriction import Restriction

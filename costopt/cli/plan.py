@@ -117,6 +117,7 @@ def plan(
         from costopt.api import many_jobs
 
         refuse_options("top", "explain", "verify", "verify_limit_s")
+        _print_times(read.jobs)
         together = many_jobs.plan_jobs(read.jobs, policy, capacity=capacity, **read.prices)
         print_account_plan(together, output)
         return
@@ -230,6 +231,7 @@ def what_if(
     read = _read_inputs(
         find_job_files(jobs), market, account, at, restriction, gpus, carbon, max_age_s
     )
+    _print_times(read.jobs)
     if len(read.jobs) > 1:
         refuse_options("tolerance", "points")
         from costopt.api import many_jobs
@@ -254,6 +256,13 @@ def what_if(
     raise_if_stale(result.scenarios)
     if all(scenario.forecast is None for scenario in result.scenarios):
         raise InfeasibleError(f"no scenario finishes {result.job.name} in time")
+
+
+def _print_times(jobs: Sequence[Job]) -> None:
+    """Say how times were read, where no table of the job does."""
+    for job in jobs:
+        for note in job.time_notes:
+            print_error("note", f"{job.name}: {note}")
 
 
 class _Prices(TypedDict):

@@ -146,7 +146,8 @@ class _Launcher:
         costopt does not see the job's progress, so a lost node counts as all of it.
         """
         from costopt.spec import load_policy
-        from costopt.spec.fields import moment, parse_duration_s
+        from costopt.spec.fields import parse_duration_s
+        from costopt.spec.moments import moment
 
         job = self._job(gang)
         now = datetime.now(UTC)

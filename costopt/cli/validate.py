@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from costopt.cli.errors import print_error
+from costopt.cli.many_jobs import yaml_files
 from costopt.cli.options import complete_file, output_option, print_table
 from costopt.domain.errors import SpecError
 from costopt.render.table import Column, OutputFormat, Row, Table
@@ -23,18 +24,22 @@ Checked = tuple[str, str | None, SpecError | None, "Job | None"]
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_file)
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE|FOLDER...", shell_complete=complete_file
+)
 @output_option
 @click.pass_context
 def validate(context: click.Context, files: tuple[str, ...], output: str) -> None:
     """Check job, policy and account files.
 
-    Every problem of every file is reported with its line, column and field. A FILE may also be the
-    name of a shipped policy. If account files among them name tenants, each job must belong to one
-    of these. No two jobs may have one checkpoint place. What a job file leaves to its model is
-    listed with its sources. Exits with 2 if a file is wrong.
+    Every problem of every file is reported with its line, column and field. A FOLDER stands for the
+    .yaml and .yml files in it. A FILE may also be the name of a shipped policy. If account files
+    among them name tenants, each job must belong to one of these. No two jobs may have one
+    checkpoint place. What a job file leaves to its model is listed with its sources. Exits with 2
+    if a file is wrong.
     """
-    checked = _checked(files, datetime.now(UTC))
+    named = tuple(each for file in files for each in yaml_files(file) or (file,))
+    checked = _checked(named, datetime.now(UTC))
     wrong = sum(error is not None for _, _, error, _ in checked)
     if output == OutputFormat.TABLE:
         for file, kind, error, job in checked:
@@ -73,7 +78,13 @@ def _read(
     Each file is read once, so that it may be a pipe.
     """
     from costopt.planning.request import check_policy, load_checked_policy
-    from costopt.spec import bundled_policies, detect_kind, parse_account, parse_job, parse_policy
+    from costopt.spec import (
+        bundled_policies,
+        detect_kind,
+        parse_account,
+        parse_planned_job,
+        parse_policy,
+    )
     from costopt.spec.yaml_document import read_document
 
     kind: str | None = None
@@ -89,7 +100,7 @@ def _read(
         elif kind == "account":
             accounts.append(parse_account(document))
         else:
-            return kind, None, (parse_job(document, now), document)
+            return kind, None, (parse_planned_job(document, now), document)
     except SpecError as error:
         return kind, error, None
     return kind, None, None

@@ -26,6 +26,8 @@ class WorkUnit(StrEnum):
     SAMPLES = "samples"
     TOKENS = "tokens"
     TASKS = "tasks"
+    EPOCHS = "epochs"
+    PERCENT = "percent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +278,10 @@ class Job:
     The trainers of an ``elastic`` job form their gang again without a restart of their processes
     when a node joins or leaves. The work of a job with an ``array`` is its tasks. Each new node
     fetches the ``cache``. The command runs in the container ``image``, None for the node itself,
-    after the shell commands ``setup``. ``derived`` are the figures that the file leaves to its
-    model. Without a deadline the job waits for capacity as long as that pays: an hour until its end
-    is worth ``usd_per_hour_waited``. ``max_failures`` of the command at one point end it; the node
-    of the last one lives on for ``keep_failed_s``.
+    after the shell commands ``setup``. ``derived`` are the figures that the file leaves open,
+    ``time_notes`` say how its times were read. Without a deadline it waits for capacity as long as
+    that pays: an hour until its end is worth ``usd_per_hour_waited``. ``max_failures`` of the
+    command at one point end it; the node of the last one lives on for ``keep_failed_s``.
     """
 
     name: str
@@ -304,6 +306,7 @@ class Job:
     setup: tuple[str, ...] = ()
     secrets: tuple[Secret, ...] = ()
     derived: tuple[DerivedFigure, ...] = ()
+    time_notes: tuple[str, ...] = ()
     usd_per_hour_waited: float = USD_PER_HOUR_WAITED
     max_failures: int = 3
     keep_failed_s: float = 0.0
@@ -404,10 +407,7 @@ class Job:
         )
 
     def scaling_efficiency(self, machine: InstanceType, nodes: int) -> float | None:
-        """Return the strong-scaling efficiency, above 0 and at most 1, of a gang of ``nodes``.
-
-        It is by the first throughput that knows the GPU; None where none does.
-        """
+        """Return the strong-scaling efficiency, in (0, 1], of a gang; None where it is unknown."""
         if nodes == 1 or self.array is not None:
             return 1.0
         for throughput in (self.throughput, *(phase.throughput for phase in self.phases)):

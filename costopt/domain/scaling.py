@@ -52,4 +52,4 @@ def kept_speed_up(
             high *= (each * spread.high / spread.value) ** number
             sources.append(links.source)
     low, high = sorted((low, high))
-    return Estimate(value, low, high, Basis.MODELLED, "; ".join(sources))
+    return Estimate(value, low, high, Basis.MODELLED, " and ".join(sources))

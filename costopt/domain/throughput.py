@@ -29,27 +29,29 @@ class Mfu:
     """The share of the peak that a gang of ``gpus`` GPUs of one model reaches.
 
     ``gpus`` None: a gang of one node, whichever the machine. ``relative`` is that model's MFU over
-    that of the catalogue's reference, None where it is not recorded. ``spread`` is half of its 90 %
-    interval, 0 where it was measured on the job.
+    that of the catalogue's reference, None where it is not recorded.
     """
 
     value: float
     gpu_model: str
     gpus: int | None = None
     relative: Estimate | None = None
-    spread: float = MFU_SPREAD
 
     def factor_on(self, gpu: Gpu) -> Estimate | None:
         """Return the MFU of ``gpu`` over the stated one; None where it is the same model."""
         if gpu.matches_name(self.gpu_model):
             return None
-        mine, other = gpu.relative_mfu, self.relative
-        if mine is None or other is None:
-            return UNRECORDED
-        value = mine.value / other.value
-        spread = math.hypot(math.log(mine.high / mine.value), math.log(other.high / other.value))
-        low, high = value * math.exp(-spread), value * math.exp(spread)
-        return Estimate(value, low, high, Basis.MODELLED, mine.source, mine.observed_at)
+        return _mfu_ratio(gpu.relative_mfu, self.relative)
+
+
+def _mfu_ratio(mine: Estimate | None, other: Estimate | None) -> Estimate:
+    """The MFU of a GPU model over that of another, by those over the catalogue's reference."""
+    if mine is None or other is None:
+        return UNRECORDED
+    value = mine.value / other.value
+    spread = math.hypot(math.log(mine.high / mine.value), math.log(other.high / other.value))
+    low, high = value * math.exp(-spread), value * math.exp(spread)
+    return Estimate(value, low, high, Basis.MODELLED, mine.source, mine.observed_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Throughput:
     GPUs beyond the measured points or the scale of the MFU (1.0 is linear), None where the recorded
     one of the machine's links counts: units/s change by (2 · efficiency) per doubling, up or down.
     With ``independent_gpus``, GPUs do units alone: exactly linear in their number, up to that one.
+    ``measured_gpu`` is the model of the largest measured gang, from whose points the speed on other
+    models follows; None: it does not.
     """
 
     points: tuple[ThroughputSample, ...] = ()
@@ -67,24 +71,46 @@ class Throughput:
     mfu: Mfu | None = None
     scaling_efficiency: float | None = None
     independent_gpus: int | None = None
+    measured_gpu: Gpu | None = None
 
     def units_per_s(self, machine: InstanceType, gpus: int) -> Estimate | None:
         """Return the speed of ``gpus`` on such machines, or None where nothing is known about it.
 
         Between points the speed is interpolated log-log in the number of GPUs; beyond them it
-        follows ``scaling_efficiency``. From FLOPs: gpus · peak · MFU / flops_per_unit, the MFU
-        being that of the GPU and scale for which it is given, times its factor on this GPU, times
-        the efficiency per doubling from that scale; at most 1.
+        follows ``scaling_efficiency``. On another GPU model it is as on the measured one, times the
+        ratios of their peaks and of the MFU that their recorded training times show. From FLOPs:
+        gpus · peak · MFU / flops_per_unit, the MFU being that of the GPU and scale for which it is
+        given, times its factor on this GPU, times the efficiency per doubling from that scale; at
+        most 1.
         """
-        gpu = machine.gpu
-        points = sorted(
-            (p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model)
-        )
+        points = self._points_of(machine.gpu)
         if points:
             return self._from_points(points, machine, gpus)
+        if self.measured_gpu is not None:
+            return self._from_other_gpu(self.measured_gpu, machine, gpus)
         if self.flops_per_unit is None or self.mfu is None:
             return None
         return self._from_flops(self.flops_per_unit, self.mfu, machine, gpus)
+
+    def _points_of(self, gpu: Gpu) -> list[tuple[int, float]]:
+        return sorted((p.gpus, p.units_per_s) for p in self.points if gpu.matches_name(p.gpu_model))
+
+    def _from_other_gpu(self, measured: Gpu, machine: InstanceType, gpus: int) -> Estimate:
+        known = self._from_points(self._points_of(measured), machine, gpus)
+        mfu = _mfu_ratio(machine.gpu.relative_mfu, measured.relative_mfu)
+        peak = machine.gpu.peak_tflops / measured.peak_tflops
+        value = known.value * peak * mfu.value
+        fall = math.hypot(1 - known.low / known.value, 1 - mfu.low / mfu.value)
+        rise = math.hypot(known.high / known.value - 1, mfu.high / mfu.value - 1)
+        by = "peak alone, no MLPerf time" if mfu is UNRECORDED else "peak and MLPerf times"
+        return Estimate(
+            value,
+            value * max(0.1, 1 - fall),
+            value * (1 + rise),
+            Basis.MODELLED,
+            f"{known.source}; × {peak * mfu.value:.2f} ({peak * mfu.low:.2f} to "
+            f"{peak * mfu.high:.2f}) on {machine.gpu.model} by {by}",
+        )
 
     def _from_flops(
         self, flops_per_unit: float, mfu: Mfu, machine: InstanceType, gpus: int
@@ -101,8 +127,8 @@ class Throughput:
         scale = "one node" if mfu.gpus is None else f"{mfu.gpus} GPU{'s' * (mfu.gpus > 1)}"
         return Estimate(
             value,
-            value * max(0.1, 1 - math.hypot(mfu.spread, fall, 1 - scaled.low / scaled.value)),
-            value * (1 + math.hypot(mfu.spread, rise, scaled.high / scaled.value - 1)),
+            value * max(0.1, 1 - math.hypot(MFU_SPREAD, fall, 1 - scaled.low / scaled.value)),
+            value * (1 + math.hypot(MFU_SPREAD, rise, scaled.high / scaled.value - 1)),
             Basis.MODELLED,
             f"MFU {mfu.value:.3g} of {mfu.gpu_model} at {scale}{per_doubling}{on_gpu}",
         )

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from costopt.domain.errors import InfeasibleError
-from costopt.domain.job import Job, Phase, WorkAmount
+from costopt.domain.job import Job, Phase
 from costopt.domain.market import CapacityType, InstanceType, Offer
 from costopt.planning.quotes import QuoteSet
 from costopt.store.address import extend_uri
 
-SPARE_WORK = 10.0
-"""The job that measures has so many times the work of its time: it is stopped before its end."""
+SPARE_TIME = 10.0
+"""So many times as long as it is to train, the job that measures may take to report a speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class Calibration:
     def usd(self) -> float:
         """Return the expected dollars."""
         return _price(self.offer) * self.hours
+
+    @property
+    def limit_s(self) -> float:
+        """Return the seconds after which it is stopped if it has reported no speed."""
+        return 4 * self.job.overhead_s + SPARE_TIME * self.train_s
 
     @property
     def hours(self) -> float:
@@ -61,13 +66,13 @@ def plan_calibration(job: Job, seen: QuoteSet, gpu: str | None, train_s: float) 
     one = replace(single, instance_types=(machine.name,))
     speed = job.gang_units_per_s(machine, 1)
     assert speed is not None
-    work = min(job.work.amount, SPARE_WORK * train_s * speed.high)
-    lasts_s = 4 * job.overhead_s + 2 * work / speed.low
+    # With all of its work, though it is stopped long before its end: a trainer that counts steps
+    # reports units by the share of its steps in that work.
+    lasts_s = 4 * job.overhead_s + 2 * job.work.amount / speed.low
     suffix = f"-calibration-{seen.now:%Y%m%d%H%M%S}"
     measuring = replace(
         job,
         name=f"{job.name[:36]}{suffix}",
-        work=WorkAmount(work, job.work.unit),
         start_at=seen.now,
         deadline_at=seen.now + timedelta(seconds=lasts_s),
         resources=one,

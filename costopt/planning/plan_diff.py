@@ -238,7 +238,7 @@ class _Side:
 
     def planned(self, path: str, seen: QuoteSet) -> PlannedFile | None:
         """Return the plan of a job file, None if this side does not have it."""
-        from costopt.spec import load_job
+        from costopt.spec import load_planned_job
 
         file = self.tree.path(path)
         if file is None:
@@ -246,7 +246,7 @@ class _Side:
         if self.policy is None:
             return PlannedFile(None, self.problem)
         try:
-            job = load_job(file, seen.now, self.account)
+            job = load_planned_job(file, seen.now, self.account)
             if seen.age_limit is not None:
                 seen = replace(seen, offers=account_offers(seen.offers, self.account))
             scenario = plan_scenario(job, self.policy, POLICY_TERMS, seen, self.account)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -96,7 +95,7 @@ def _duration_s(value: object) -> object:
     return value
 
 
-_AMOUNT = re.compile(
+AMOUNT = re.compile(
     r"\x24? ?([0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(\.[0-9]+)?([eE][+-]?[0-9]+)? ?([kKMBGT]?)"
 )
 _AMOUNT_UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -104,7 +103,7 @@ _AMOUNT_UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T":
 
 def parse_amount(value: object) -> object:
     """Return the number of a text such as 70B, 150M or $60k; another value as it is."""
-    match = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    match = AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         return value
     whole, fraction, exponent, unit = match.groups(default="")
@@ -159,7 +158,7 @@ Amount = Annotated[
         {
             "type": ["number", "string"],
             "examples": ["70B", "150M", "$60k", 1e9],
-            "pattern": f"^ *(?:{_AMOUNT.pattern}) *$",
+            "pattern": f"^ *(?:{AMOUNT.pattern}) *$",
             "exclusiveMinimum": 0,
             "minimum": MIN_AMOUNT,
             "maximum": MAX_SAFE_INTEGER,
@@ -230,6 +229,16 @@ def _problem(kind: type[FileModel], document: Document, detail: ErrorDetails) ->
     return document.problem(document.known(at), _message(detail), code=code)
 
 
+PATTERN_TEXTS = (
+    ("{0,62}", "expected letters, digits, '.', '_' and '-', at most 63, the first no sign"),
+    ("epochs?", "expected what took the time, such as epoch, 1000 steps, or job for all the work"),
+    ("[x×]", "expected GPUs such as H100, H100:8 or 8xH100"),
+    ("[A-Za-z]+", "expected letters only, such as p for p5.48xlarge"),
+    ("/[a-z0-9-]+", "expected provider/region, such as aws/us-east-1"),
+)
+"""What a value should be, by a part of the pattern that it does not match."""
+
+
 def _message(detail: ErrorDetails) -> str:
     said = detail["msg"].replace("Input should be", "expected").replace("Value error, ", "")
     value = detail["input"]
@@ -246,12 +255,8 @@ def _message(detail: ErrorDetails) -> str:
             return "expected the name of a secret, not its value"
         case "too_short" if value == []:
             return "expected at least one entry"
-        case "string_pattern_mismatch" if "{0,62}" in said:
-            said = "expected letters, digits, '.', '_' and '-', at most 63, the first no sign"
-        case "string_pattern_mismatch" if "[A-Za-z]+" in said:
-            said = "expected letters only, such as p for p5.48xlarge"
-        case "string_pattern_mismatch" if "/[a-z0-9-]+" in said:
-            said = "expected provider/region, such as aws/us-east-1"
+        case "string_pattern_mismatch":
+            said = next((text for part, text in PATTERN_TEXTS if part in said), said)
     return f"{said[:1].lower()}{said[1:]}, got {_shown(value)}"
 
 
@@ -283,73 +288,6 @@ def _sections(annotation: Any) -> Iterator[type[FileModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _sections(argument)
-
-
-_INSTANT_EXPECTED = "expected a time in ISO 8601 with its zone, such as 2026-05-01T08:00:00Z"
-
-
-def parse_instant(text: str) -> datetime:
-    """The instant in UTC. Raises ValueError, also where the zone is missing."""
-    try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(_INSTANT_EXPECTED) from None
-    if when.tzinfo is None:
-        raise ValueError(f"the time zone is missing; {_INSTANT_EXPECTED}")
-    try:
-        return when.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(_INSTANT_EXPECTED) from None
-
-
-INSTANT_PATTERN = r"^\s*[+-]?[0-9]{4,}-"
-"""How a time of its own begins; anything else is counted."""
-
-
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-LOCAL_PATTERN = (
-    r"^\s*([0-9]{4}-[0-9]{2}-[0-9]{2}|(?:[mM]on|[tT]ue|[wW]ed|[tT]hu|[fF]ri|[sS]at|[sS]un)[a-z]{0,6})"
-    r"[ T]+([0-9]{1,2}:[0-9]{2})(?: ([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*))?\s*$"
-)
-"""A day, or the next one of this name, and an hour of a zone of the IANA database."""
-
-
-def moment(text: str, origin: datetime) -> datetime:
-    """A time with its zone, a weekday's hour, or a duration from ``origin``. Raises ValueError."""
-    local = re.match(LOCAL_PATTERN, text)
-    if local is not None and local[3] not in ("Z", "z"):
-        return _local_moment(local[1], local[2], local[3], origin)
-    if re.match(INSTANT_PATTERN, text):
-        return parse_instant(text)
-    try:
-        return origin + timedelta(seconds=parse_duration_s(text))
-    except OverflowError:
-        raise ValueError("expected a time before the year 10000") from None
-
-
-def _local_moment(day: str, clock: str, zone_name: str | None, origin: datetime) -> datetime:
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    if zone_name is None:
-        raise ValueError("the time zone is missing: add one, such as Europe/Berlin or UTC")
-    try:
-        zone = ZoneInfo(zone_name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"there is no time zone {zone_name!r}; expected one such as Europe/Berlin"
-        ) from None
-    hour, _, minute = clock.partition(":")
-    try:
-        at = time(int(hour), int(minute), tzinfo=zone)
-        if day[0].isdigit():
-            return datetime.combine(date.fromisoformat(day), at).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise ValueError(_INSTANT_EXPECTED) from None
-    today = origin.astimezone(zone).date()
-    ahead = (WEEKDAYS.index(day[:3].lower()) - today.weekday()) % 7
-    found = datetime.combine(today + timedelta(days=ahead), at)
-    # Today's hour may have passed already: the same day of the next week is meant then.
-    return (found if found > origin else found + timedelta(days=7)).astimezone(UTC)
 
 
 SHORT_WORD_LENGTH = 3

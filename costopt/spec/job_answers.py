@@ -8,23 +8,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from costopt.spec.fields import (
-    INSTANT_PATTERN,
-    LOCAL_PATTERN,
-    moment,
-    parse_amount,
-    parse_duration_s,
-)
-from costopt.spec.gpu_text import GPUS, check_gpus, split_gpus
+from costopt.spec.fields import parse_amount, parse_duration_s
+from costopt.spec.gpu_text import GPUS, check_gpus
 from costopt.spec.job_draft import shell_command
+from costopt.spec.moments import INSTANT_PATTERN, LOCAL_PATTERN, moment
 
 EXAMPLE_WORK = "10k steps"
 EXAMPLE_TAKES = "2s per step on 1xA100"
-UNIT = r"(?P<unit>step|sample|token|task)s?"
+UNIT = r"(?P<unit>step|sample|token|task|epoch)s?"
 AMOUNT = rf"(?P<amount>[0-9][0-9.,e+]*[kMBT]?) ?{UNIT}"
 DURATION = r"(?P<time>[0-9][0-9a-z. ]*?)"
 TIMES = (
@@ -140,14 +134,3 @@ def check_place(text: str) -> str:
     if colon and (scheme not in ("s3", "gs", "file") or not rest):
         raise ValueError(f"expected a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, got {text!r}")
     return text.strip()
-
-
-def speed_fields(work: str, takes: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of the work and of how long it takes."""
-    amount, _, unit = work.rpartition(" ")
-    gpu, gpus = split_gpus(takes["on"])
-    speed = float(f"{1 / parse_duration_s(takes['time']):.6g}")
-    return {
-        "work": {"amount": parse_amount(amount), "unit": unit},
-        "throughput": {"points": [{"gpu": gpu, "gpus": gpus or 1, "units_per_s": speed}]},
-    }

@@ -29,6 +29,7 @@ from costopt.spec.job_values import Command, Interval, Moment, Time, Variable
 from costopt.spec.model_section import ModelSection
 from costopt.spec.node_setup import Image, ImageLogin, Secrets
 from costopt.spec.schedule import ScheduleSection
+from costopt.spec.takes_section import WORK, TakesSection, parse_work
 from costopt.spec.value_section import ValueSection
 
 
@@ -37,6 +38,16 @@ class WorkSection(FileModel):
 
     amount: Amount = Field(description="how many units of work the job has")
     unit: Annotated[WorkUnit, Field(strict=False)] = Field(description="in what it is counted")
+
+
+Work = Annotated[
+    WorkSection,
+    BeforeValidator(
+        parse_work,
+        json_schema_input_type=WorkSection | Annotated[str, Field(pattern=WORK.pattern)],
+    ),
+]
+"""An amount with its unit, such as 10 epochs, stands for a section of it."""
 
 
 GPU_FIELDS = {"gpu", "gpu_models", "gpus", "min_gpus", "max_gpus"}
@@ -97,6 +108,11 @@ class PointSection(FileModel):
     gpus: Count | None = Field(default=None, description="GPUs in total; default: 1")
     nodes: Count | None = Field(default=None, description="nodes, with gpus_per_node, not gpus")
     gpus_per_node: Count | None = Field(default=None, description="GPUs of each node")
+
+    @property
+    def total_gpus(self) -> int:
+        """Return the GPUs of the whole gang."""
+        return self.gpus or (self.nodes or 1) * (self.gpus_per_node or 1)
 
 
 class MfuSection(FileModel):
@@ -270,7 +286,9 @@ class CacheSection(FileModel):
     )
 
 
-NOT_OF_ARRAYS = ("work", "model", "throughput", "checkpoint", "phases", "elastic", "max_failures")
+NOT_OF_ARRAYS = (
+    "work", "model", "takes", "throughput", "checkpoint", "phases", "elastic", "max_failures"
+)  # fmt: skip
 """Fields that a job with an array does not have."""
 
 
@@ -282,6 +300,7 @@ class JobFile(FileModel):
             "anyOf": [
                 {"required": ["work", "throughput", "checkpoint"]},
                 {"required": ["model", "checkpoint"]},
+                {"required": ["takes", "checkpoint"]},
                 {
                     "required": ["array", "run"],
                     "not": {"anyOf": [{"required": [name]} for name in NOT_OF_ARRAYS]},
@@ -295,8 +314,13 @@ class JobFile(FileModel):
     version: Version = Field(default=1, description="version of this format")
     name: Name = Field(description="the job's name")
     tenant: Name = Field(default="default", description="whose job it is")
-    work: WorkSection | None = Field(
-        default=None, description="how much is to be done; required without an array or a model"
+    work: Work | None = Field(
+        default=None,
+        description="how much is to be done, such as 10 epochs; required without an array, a model "
+        "or the time of the whole job",
+    )
+    takes: TakesSection | None = Field(
+        default=None, description="how long a unit of work took, in place of throughput"
     )
     model: ModelSection | None = Field(
         default=None,
@@ -325,7 +349,7 @@ class JobFile(FileModel):
         default=ResourcesSection(), description="which machines may run it"
     )
     throughput: ThroughputSection | None = Field(
-        default=None, description="how fast it runs; required without an array or a model"
+        default=None, description="how fast it runs; required without takes, an array or a model"
     )
     checkpoint: Checkpoint | None = Field(
         default=None, description="where and how it saves; required without an array"
@@ -370,8 +394,11 @@ class JobFile(FileModel):
 class TrainingJobFile(JobFile):
     """A job file without an array."""
 
-    work: WorkSection = Field(description="how much is to be done")
-    throughput: ThroughputSection = Field(description="how fast it runs")
+    work: Work = Field(description="how much is to be done, such as 10 epochs")
+    throughput: ThroughputSection = Field(
+        description="how fast it runs; or say takes: {per: epoch, time: 40m, on: 1xA100}; "
+        "costopt calibrate measures it"
+    )
     checkpoint: Checkpoint = Field(description="where and how it saves")
 
 
@@ -379,6 +406,13 @@ class ModelJobFile(JobFile):
     """A job file with a model."""
 
     model: ModelSection = Field(description="the language model")
+    checkpoint: Checkpoint = Field(description="where and how it saves")
+
+
+class TimedJobFile(JobFile):
+    """A job file that says how long a unit of work took."""
+
+    takes: TakesSection = Field(description="how long a unit of work took")
     checkpoint: Checkpoint = Field(description="where and how it saves")
 
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from costopt.domain.cached_data import CachedData
-from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import (
     USD_PER_HOUR_WAITED,
     Budget,
@@ -16,8 +15,6 @@ from costopt.domain.job import (
     Job,
     Phase,
     Resources,
-    WorkAmount,
-    WorkUnit,
 )
 from costopt.domain.model_card import DerivedFigure, GpuMemory, ModelCard
 from costopt.spec.array_section import (
@@ -36,7 +33,7 @@ from costopt.spec.catalog_names import (
 )
 from costopt.spec.checkpoint_mapping import CheckpointMapping
 from costopt.spec.derived_figures import cache_figures, gang_figures
-from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit, moment
+from costopt.spec.fields import MAX_DURATION_S, did_you_mean, missing_unit
 from costopt.spec.gpu_text import split_gpus
 from costopt.spec.job_file import (
     NOT_OF_ARRAYS,
@@ -46,11 +43,15 @@ from costopt.spec.job_file import (
     ModelJobFile,
     PhaseSection,
     ThroughputSection,
+    TimedJobFile,
     TrainingJobFile,
 )
+from costopt.spec.measured_gangs import bound_by_measured, measured_gangs
+from costopt.spec.moments import has_no_zone, is_duration, moment, zone_note
 from costopt.spec.node_setup import to_secrets
 from costopt.spec.schedule import MAX_NAME_LENGTH, SCHEDULED_AT, CatchUp, Overlap
 from costopt.spec.throughput_mapping import ThroughputMapping
+from costopt.spec.work_mapping import taken_sample, work_amount
 from costopt.spec.yaml_document import VALUE_ERROR, Document, FieldPath, SpecFileError, SpecProblem
 
 SCHEMES = ("file", "s3", "gs")
@@ -58,7 +59,8 @@ SHARE_TOLERANCE = 1e-6
 HORIZON = timedelta(seconds=MAX_DURATION_S)
 BEYOND_HORIZON = "beyond_horizon"
 IN_PAST = "in_past"
-AnyJobFile = TrainingJobFile | ModelJobFile | ArrayJobFile
+GangJobFile = TrainingJobFile | ModelJobFile | TimedJobFile
+AnyJobFile = GangJobFile | ArrayJobFile
 GANG_SIZES = ("gpus", "min_nodes", "max_nodes", "min_gpus", "max_gpus", "gpus_per_group")
 
 
@@ -76,6 +78,7 @@ class _Mapping:
         self.folder = Path(document.path).absolute().parent
         self.problems: list[SpecProblem] = []
         self.derived: list[DerivedFigure] = []
+        self.time_notes: list[str] = []
 
     def job(self, now: datetime) -> Job:
         """The whole job."""
@@ -86,7 +89,7 @@ class _Mapping:
         start_at = self._start_at(now)
         deadline_at = self._deadline_at(start_at, now)
         self._environment()
-        self._schedule(start_at)
+        self._schedule()
         if self.problems:
             raise SpecFileError(self.problems)
         return Job(
@@ -115,39 +118,27 @@ class _Mapping:
             keep_failed_s=file.keep_failed,
             derived=(*self.derived, *gang_figures(parts.resources), *cache_figures(cache)),
             usd_per_hour_waited=self._usd_per_hour_waited(),
+            time_notes=tuple(self.time_notes),
         )
 
-    def _training(self, file: TrainingJobFile | ModelJobFile) -> JobParts:
+    def _training(self, file: GangJobFile) -> JobParts:
         """The parts of a job whose nodes work together."""
         card = None if file.model is None else file.model.card()
-        work = self._work(file, card)
-        resources = self._resources(card)
+        work = work_amount(file, card, self.derived, self._refuse)
+        gangs = measured_gangs(file)
+        resources, figures = bound_by_measured(self._resources(card), file.resources, gangs)
+        self.derived.extend(figures)
         speeds = ThroughputMapping(
             resources.gpu_models, work.unit, card, self.derived, self._refuse
         )
-        throughput = file.throughput or ThroughputSection()
+        said, taken = file.throughput or ThroughputSection(), taken_sample(file, work, self._refuse)
         return JobParts(
             work=work,
             resources=resources,
-            throughput=speeds.throughput(throughput, ("throughput",)),
+            throughput=speeds.throughput(said, ("throughput",), taken),
             phases=self._phases(resources, speeds),
             checkpoint=self._checkpoint(file.checkpoint, card, resources),
         )
-
-    def _work(self, file: TrainingJobFile | ModelJobFile, card: ModelCard | None) -> WorkAmount:
-        """The work that the file states, else the tokens of its model."""
-        if card is not None and (card.active_params or 0) > card.params:
-            message = f"{card.active_params:g} is above params, {card.params:g}"
-            self._refuse(("model", "active_params"), message)
-        if file.work is not None:
-            return WorkAmount(file.work.amount, file.work.unit)
-        tokens = None if card is None else card.tokens
-        if tokens is None:
-            self._refuse(("model", "tokens"), "is missing: how much is to be done", "missing")
-            return WorkAmount(1.0, WorkUnit.TOKENS)
-        stated = Estimate.exact(tokens, Basis.LISTED, "model.tokens")
-        self.derived.append(DerivedFigure("work", "tokens", stated))
-        return WorkAmount(tokens, WorkUnit.TOKENS)
 
     def _memory(self, card: ModelCard | None) -> GpuMemory | None:
         """What the model takes, unless the file says what a GPU must have."""
@@ -236,10 +227,13 @@ class _Mapping:
     def _moment(self, at: FieldPath, text: str, origin: datetime) -> datetime | None:
         """Its form was checked with the file's shape; only the end of time is left to meet."""
         try:
-            return moment(text, origin)
+            when = moment(text, origin)
         except ValueError as error:
             self._refuse(at, f"{error}, got {text!r}")
             return None
+        if has_no_zone(text):
+            self.time_notes.append(f"{at[-1]}: {zone_note(text, when)}")
+        return when
 
     def _resources(self, card: ModelCard | None = None) -> Resources:
         asked, models, count = self.file.resources, self._gpu_models(), self._gpu_count()
@@ -395,7 +389,7 @@ class _Mapping:
             path = f"{Path.home()}{path[1:]}"
         return Path(_normal(self.folder / path))
 
-    def _schedule(self, start_at: datetime) -> None:
+    def _schedule(self) -> None:
         """Check that each occurrence of a recurring job can be a job of its own."""
         if self.file.schedule is None:
             return
@@ -406,10 +400,8 @@ class _Mapping:
             )
         if self.file.start is not None:
             self._refuse(("start",), "a job with a schedule starts when its schedule says")
-        later, due = start_at + timedelta(days=1), self.file.deadline
-        if due is not None and self._moment(("deadline",), due, later) == self._moment(
-            ("deadline",), due, start_at
-        ):
+        due = self.file.deadline
+        if due is not None and not is_duration(due):
             self._refuse(
                 ("deadline",), "expected a duration, such as 6h, which counts from each occurrence"
             )

@@ -8,15 +8,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from costopt.spec.fields import (
-    INSTANT_PATTERN,
-    LOCAL_PATTERN,
-    MAX_DURATION_S,
-    DurationS,
-    Text,
-    moment,
-)
+from costopt.spec.fields import MAX_DURATION_S, DurationS, Text
 from costopt.spec.fields import PATTERN as DURATION_PATTERN
+from costopt.spec.moments import INSTANT_PATTERN, LOCAL_PATTERN, moment
 
 ANY_ORIGIN = datetime(2000, 1, 1, tzinfo=UTC)
 """To check the form of a moment."""
@@ -78,7 +72,7 @@ Moment = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            "examples": ["72h", "2026-05-01T08:00:00Z", "Mon 9:00 Europe/Berlin"],
+            "examples": ["72h", "2026-05-01T08:00:00Z", "Mon 9:00", "Mon 9:00 Europe/Berlin"],
             "pattern": rf"{DURATION_PATTERN}|{INSTANT_PATTERN}|{LOCAL_PATTERN}",
             "maxLength": 1024,
             "minimum": 0,

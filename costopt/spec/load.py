@@ -22,12 +22,16 @@ STARTER_JOB = Path(__file__).with_name("data") / "job.yaml"
 """The commented job file that ``costopt init`` writes."""
 FileKind = Literal["job", "policy", "account"]
 
+UNMEASURED_GPU = "K80"
+"""Whose time a placeholder states, as it has the least memory: the job may need no more."""
+
 _ONLY_JOB = {
     "work",
     "model",
     "array",
     "deadline",
     "throughput",
+    "takes",
     "checkpoint",
     "resources",
     "phases",
@@ -66,18 +70,69 @@ def load_job(
     return parse_job(read_document(os.fspath(path)), now, account, gpus)
 
 
+def load_planned_job(
+    path: str | os.PathLike[str],
+    now: datetime,
+    account: Account = UNLIMITED,
+    gpus: str | None = None,
+) -> Job:
+    """As ``load_job``; of a job with a schedule, its next occurrence at or after ``now``."""
+    from costopt.spec.yaml_document import read_document
+
+    return parse_planned_job(read_document(os.fspath(path)), now, account, gpus)
+
+
+def parse_planned_job(
+    document: Document, now: datetime, account: Account = UNLIMITED, gpus: str | None = None
+) -> Job:
+    """As ``load_planned_job``, of a file that has been read."""
+    from dataclasses import replace
+
+    from costopt.spec.schedule import next_occurrence
+
+    job = parse_job(document, now, account, gpus)
+    found = next_occurrence(document, now)
+    if found is None:
+        return job
+    at, note = found
+    return replace(parse_job(document, at, account, gpus), time_notes=(*job.time_notes, note))
+
+
+def load_unmeasured_job(
+    path: str | os.PathLike[str], now: datetime, account: Account = UNLIMITED
+) -> Job:
+    """As ``load_job``, of a job that is to be measured: its file may say nothing of its speed."""
+    from dataclasses import replace
+
+    from costopt.spec.yaml_document import read_document
+
+    document = read_document(os.fspath(path))
+    if document.values.keys().isdisjoint(("throughput", "takes", "model", "array")):
+        placeholder = {"per": "job", "time": "1d", "on": UNMEASURED_GPU}
+        document = replace(document, values={**document.values, "takes": placeholder})
+    return parse_job(document, now, account)
+
+
 def parse_job(
     document: Document, now: datetime, account: Account = UNLIMITED, gpus: str | None = None
 ) -> Job:
     """As ``load_job``, of a file that has been read."""
     from costopt.spec.fields import parse_section
-    from costopt.spec.job_file import ArrayJobFile, JobFile, ModelJobFile, TrainingJobFile
+    from costopt.spec.job_file import (
+        ArrayJobFile,
+        JobFile,
+        ModelJobFile,
+        TimedJobFile,
+        TrainingJobFile,
+    )
     from costopt.spec.job_mapping import job_of
 
-    kinds: dict[str, type[JobFile]] = {"array": ArrayJobFile, "model": ModelJobFile}
+    kinds: dict[str, type[JobFile]] = {
+        "array": ArrayJobFile, "model": ModelJobFile, "takes": TimedJobFile
+    }  # fmt: skip
     kind = next((kinds[name] for name in kinds if name in document.values), TrainingJobFile)
     file = parse_section(kind, document)
-    assert isinstance(file, TrainingJobFile | ModelJobFile | ArrayJobFile)
+    assert isinstance(file, TrainingJobFile | ModelJobFile | TimedJobFile | ArrayJobFile)
     if gpus is not None:
         file = file.model_copy(update={"resources": file.resources.on(gpus)})
     job = job_of(file, document, now)

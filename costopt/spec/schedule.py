@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from costopt.domain.errors import SpecError
 from costopt.spec.cron import CronExpression
 from costopt.spec.fields import FileModel, Text, parse_duration_s
-from costopt.spec.yaml_document import parse_document
+from costopt.spec.yaml_document import Document, parse_document
 from costopt.store.address import join_uri
 
 SCHEDULED_AT = "SCHEDULED_AT"
@@ -129,6 +129,22 @@ def parse_schedule(job_document: str) -> Schedule | None:
         raise SpecError(f"its schedule cannot be read: {error}") from error
 
 
+def next_occurrence(document: Document, now: datetime) -> tuple[datetime, str] | None:
+    """Return when a checked job file's job occurs next, at or after ``now``, and a sentence on it;
+    None if it does not recur."""
+    if document.values.get("schedule") is None:
+        return None
+    section = ScheduleSection.model_validate(document.values["schedule"])
+    times = CronExpression.parse(section.cron).occurrences(
+        ZoneInfo(section.time_zone), now - timedelta(microseconds=1)
+    )
+    at = next(times, None)
+    if at is None:
+        return None
+    rule = f"{section.cron!r} in {section.time_zone}"
+    return at, f"schedule: the next occurrence is at {at:%Y-%m-%d %H:%MZ} ({rule})"
+
+
 def occurrence_name(name: str, at: datetime) -> str:
     """Return the name of the job that is a recurring job's occurrence at a time."""
     return f"{name}-{at.astimezone(UTC):{_STAMP}}"
@@ -149,7 +165,8 @@ def occurrence_document(job_document: str, at: datetime) -> str:
     del values["schedule"]
     values["name"] = occurrence_name(values["name"], at)
     if "checkpoint" in values:  # an array has none
-        checkpoint = dict(values["checkpoint"])
+        said = values["checkpoint"]
+        checkpoint = {"uri": said} if isinstance(said, str) else dict(said)
         checkpoint["uri"] = join_uri(checkpoint["uri"], f"{at.astimezone(UTC):{_STAMP}}")
         values["checkpoint"] = checkpoint
     at_text = at.astimezone(UTC).isoformat().replace("+00:00", "Z")

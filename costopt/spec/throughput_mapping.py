@@ -15,6 +15,10 @@ from costopt.spec.job_file import MfuSection, PointSection, ThroughputSection
 from costopt.spec.yaml_document import VALUE_ERROR, FieldPath
 
 DEFAULT_MFU_GPU = "H100"
+SPEED_MISSING = (
+    "expected points, or flops_per_unit with mfu; or beside it takes: {per: epoch, time: 40m, on: "
+    "1xA100}"
+)
 TOGETHER = "flops_per_unit and mfu are given together or not at all"
 
 Refuse = Callable[[FieldPath, str, str], None]
@@ -34,11 +38,18 @@ class ThroughputMapping:
     derived: list[DerivedFigure]
     refuse: Refuse
 
-    def throughput(self, said: ThroughputSection, at: FieldPath) -> Throughput:
-        """Return the throughput of a section at ``at``."""
+    def throughput(
+        self, said: ThroughputSection, at: FieldPath, taken: ThroughputSample | None = None
+    ) -> Throughput:
+        """Return the throughput of a section at ``at``, with the speed that ``taken`` adds.
+
+        A point of the same gang goes before it, as ``costopt calibrate`` writes one.
+        """
         points = tuple(
             self._point((*at, "points", index), point) for index, point in enumerate(said.points)
         )
+        if taken is not None and not any(_is_same_gang(each, taken) for each in points):
+            points = (*points, taken)
         seen = set[tuple[str, int]]()
         for index, point in enumerate(points):
             key = (point.gpu_model.upper(), point.gpus)
@@ -48,22 +59,25 @@ class ThroughputMapping:
             seen.add(key)
         flops = said.flops_per_unit or self._flops_per_unit(at, has_points=bool(points))
         mfu = None if said.mfu is None else self._mfu(said.mfu, (*at, "mfu"))
-        if flops is not None and mfu is None:
-            mfu = self._mfu_of(points, flops, at) if points else self._typical_mfu(at)
+        measured = None
+        if points and mfu is None:
+            measured = self._measured_gpu(points, flops, at)
+        elif flops is not None and mfu is None:
+            mfu = self._typical_mfu(at)
         if mfu is not None and flops is None and self.card is None:
             self.refuse(at, TOGETHER, "incomplete_pair")
         elif not points and flops is None and self.card is None:
-            self.refuse(at, "expected points, or flops_per_unit with mfu", "missing")
-        return Throughput(points, flops, mfu, said.scaling_efficiency)
+            self.refuse(at, SPEED_MISSING, "missing")
+        return Throughput(points, flops, mfu, said.scaling_efficiency, None, measured)
 
     def _flops_per_unit(self, at: FieldPath, *, has_points: bool) -> float | None:
         if self.card is None:
             return None
-        if self.unit is WorkUnit.STEPS:
+        if self.unit not in (WorkUnit.TOKENS, WorkUnit.SAMPLES):
             if not has_points:
                 message = (
-                    "the model does not say what a step takes: count work in tokens or samples, or "
-                    "give flops_per_unit"
+                    f"the model does not say what {self.unit.value} take: count work in tokens or "
+                    "samples, or give takes or flops_per_unit"
                 )
                 self.refuse(at, message, "missing")
             return None
@@ -98,22 +112,22 @@ class ThroughputMapping:
             return DEFAULT_MFU_GPU
         return allowed[0]
 
-    def _mfu_of(
-        self, points: tuple[ThroughputSample, ...], flops_per_unit: float, at: FieldPath
-    ) -> Mfu | None:
-        """The MFU of the largest measured gang, for the GPU models that were not measured."""
+    def _measured_gpu(
+        self, points: tuple[ThroughputSample, ...], flops_per_unit: float | None, at: FieldPath
+    ) -> Gpu | None:
+        """The GPU of the largest measured gang, from which the speed on other models follows."""
         point = max(points, key=lambda each: each.gpus)
         gpu = _find_gpu(point.gpu_model)
-        if gpu is None:
-            return None
-        value = point.units_per_s * flops_per_unit / (point.gpus * gpu.peak_tflops * 1e12)
-        if value > 1:
+        if gpu is None or flops_per_unit is None:
+            return gpu
+        mfu = point.units_per_s * flops_per_unit / (point.gpus * gpu.peak_tflops * 1e12)
+        if mfu > 1:
             message = (
                 f"{point.units_per_s:g} units/s on {point.gpus} × {point.gpu_model} are "
-                f"{value:.2g} times their peak: correct the speed, the FLOPs or the model"
+                f"{mfu:.2g} times their peak: correct the speed, the FLOPs or the model"
             )
             self.refuse((*at, "points", points.index(point)), message, VALUE_ERROR)
-        return Mfu(value, point.gpu_model, point.gpus, gpu.relative_mfu, spread=0.0)
+        return gpu
 
     def _point(self, at: FieldPath, point: PointSection) -> ThroughputSample:
         self._check_gpu((*at, "gpu"), point.gpu)
@@ -123,13 +137,18 @@ class ThroughputMapping:
             self.refuse((*at, "gpus"), message, VALUE_ERROR)
         if per_node and point.gpus_per_node is None:
             self.refuse((*at, "nodes"), "gpus_per_node is missing beside it", VALUE_ERROR)
-        nodes, gpus_per_node = point.nodes or 1, point.gpus_per_node or 1
-        return ThroughputSample(point.gpu, point.gpus or nodes * gpus_per_node, point.units_per_s)
+        return ThroughputSample(point.gpu, point.total_gpus, point.units_per_s)
 
     def _check_gpu(self, at: FieldPath, model: str) -> None:
         reason = gpu_model_error(model)
         if reason is not None:
             self.refuse(at, reason, UNKNOWN_NAME)
+
+
+def _is_same_gang(one: ThroughputSample, other: ThroughputSample) -> bool:
+    """Whether both say how fast one gang is, as after a calibration: one name may be shorter."""
+    gpu = _find_gpu(one.gpu_model)
+    return one.gpus == other.gpus and gpu is not None and gpu.matches_name(other.gpu_model)
 
 
 def _find_gpu(model: str) -> Gpu | None:

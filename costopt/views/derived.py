@@ -14,7 +14,10 @@ ESTIMATE_FIELDS = ("value", "low", "high", "basis", "source")
 
 
 def derived_notes(job: Job) -> Iterator[str]:
-    """Yield a line for the figures of each source: field, value, interval, basis and source."""
+    """Yield how times were read, then a line for the figures of each source: field, value,
+    interval, basis and source."""
+    for note in job.time_notes:
+        yield f"{note[:1].upper()}{note[1:]}."
     if job.derived:
         yield "Derived, where the file says nothing else:"
     for source, alike in groupby(job.derived, key=lambda each: each.estimate.source):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from costopt.domain.account import Account
-from costopt.domain.estimate import Basis
+from costopt.domain.estimate import Basis, Estimate
 from costopt.domain.job import Job
 from costopt.domain.market import CapacityType
 from costopt.domain.plan import (
@@ -51,6 +51,13 @@ ON_TIME_NOTE = (
 )
 
 REGION_NOTE = "*: in any zone of the region."
+
+ROUGH_SHARE = 0.85
+"""A speed of which less is sure is worth measuring."""
+CALIBRATE_NOTE = (
+    "The speed on what the plan takes is an estimate: costopt calibrate measures it on one node in "
+    "a few minutes."
+)
 
 CAPACITY_NOTE = (
     "Spot capacity was not observed, and nothing uninterruptible may replace it: P(on time) is at "
@@ -259,6 +266,8 @@ def _notes(
         yield f"{left_out} more candidates{'; --top 0 lists all' if options else ''}."
     yield from _fallbacks(made.candidates)
     yield from _speeds(listed)
+    if options and any(each.chosen and _is_rough(each.speed) for each in made.candidates):
+        yield CALIBRATE_NOTE
     yield from derived_notes(job)
     if made.rejections:
         by_code = Counter(rejection.code for rejection in made.rejections).most_common()
@@ -309,8 +318,17 @@ def _speeds(listed: Sequence[Candidate]) -> Iterator[str]:
     for source in dict.fromkeys(modelled):
         assumed, _, on_gpu = source.partition("; ")
         parts.setdefault(assumed, []).append(on_gpu)
+    for assumed in tuple(parts):
+        # At its own scale an MFU says nothing of doublings: one line with that which does.
+        fuller = next((each for each in parts if each.startswith(f"{assumed}, ")), None)
+        if fuller is not None:
+            parts[fuller] = list(dict.fromkeys((*parts[fuller], *parts.pop(assumed))))
     for assumed, on_gpus in parts.items():
         yield f"Speed (modelled): {'; '.join((assumed, *filter(None, on_gpus)))}."
+
+
+def _is_rough(speed: Estimate) -> bool:
+    return speed.low < ROUGH_SHARE * speed.value
 
 
 def _summary(made: Plan, job: Job, forecast: Forecast, options: bool) -> str:

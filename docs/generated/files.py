@@ -17,7 +17,9 @@ reports every problem with its line and field. Unknown fields are errors.
 Numbers of any size, dollars among them, may be written `70B`, `150M` or `$60k`. A duration is
 `90m`, `72h`, `1d 12h` or a number of seconds. A time is ISO 8601 with its zone, such as
 `2026-05-01T08:00:00Z`; a job's start and deadline may be `2026-12-01 09:00 Europe/Berlin`, too, or
-the next `Mon 9:00 Europe/Berlin`. Sizes are GiB, powers watts or kilowatts, money US dollars.
+the next `Mon 9:00 Europe/Berlin`. Without a zone these two are of this machine's, which `validate`
+and `plan` say; `submit` sends the instant, as the daemon may be elsewhere. A job's work may be
+`10 epochs`. Sizes are GiB, powers watts or kilowatts, money US dollars.
 """
 FILES: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
     ("Job file", "What is to be done, and by when. `costopt init` writes one.", job_schema),

@@ -129,6 +129,14 @@ def test_a_plan_says_whose_figures_are_those_of_the_fallback(tmp_path: Path) -> 
     assert note in invoke("plan", path).stdout
 
 
+def test_a_speed_that_was_not_measured_is_offered_to_be(tmp_path: Path) -> None:
+    path = job_file(tmp_path)
+    assert "costopt calibrate" not in invoke("plan", path).stdout
+    path.write_text(re.sub(r"throughput:(\n  .*)+", "throughput: {flops_per_unit: 1e12, mfu: 0.4}",
+                           path.read_text()))  # fmt: skip
+    assert "costopt calibrate" in invoke("plan", path).stdout
+
+
 def test_an_impossible_deadline_exits_with_3_and_the_reason(tmp_path: Path) -> None:
     done = invoke("plan", job_file(tmp_path, "13m"), "-o", "json")
     assert done.exit_code == 3

@@ -49,6 +49,30 @@ def test_a_folder_is_its_jobs_planned_together(folder: Path) -> None:
     assert found["totals"]["served"] == 3
 
 
+def test_what_a_folder_holds_beside_jobs_is_named_and_how_to_use_it(folder: Path) -> None:
+    done = invoke("plan", folder)
+    said = " ".join(done.stderr.split())
+    assert f"account.yaml (--account {folder / 'account.yaml'} uses it)" in said
+    assert "notes.txt" not in said
+
+
+def test_a_folder_is_checked_file_by_file(folder: Path) -> None:
+    (folder / "wrong.yml").write_text("name: x\nwork: 3\n")
+    done = invoke("validate", folder)
+    assert done.exit_code == 2
+    assert f"{folder / 'account.yaml'}: a valid account" in done.stdout
+    assert done.stdout.count("a valid job") == 3
+    assert "wrong.yml" in done.stderr
+
+
+def test_how_times_were_read_is_said_where_jobs_share_a_table(folder: Path) -> None:
+    path = folder / "b.yaml"
+    path.write_text(f"{path.read_text()}schedule: {{cron: '0 2 * * *'}}\n")
+    assert "b: schedule: the next occurrence is at" in " ".join(
+        invoke("plan", folder).stderr.split()
+    )
+
+
 def test_who_is_not_served_ends_with_3_and_what_would_help(folder: Path) -> None:
     done = invoke("plan", folder, "--account", folder / "account.yaml")
     assert done.exit_code == 3

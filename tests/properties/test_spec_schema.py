@@ -19,9 +19,10 @@ from jsonschema.validators import extend
 
 from costopt.spec import SpecFileError, account_schema, job_schema, policy_schema
 from costopt.spec.account_file import AccountFile
-from costopt.spec.fields import FileModel, moment, parse_duration_s, parse_section
+from costopt.spec.fields import FileModel, parse_duration_s, parse_section
 from costopt.spec.job_file import JobFile
 from costopt.spec.load import parse_account, parse_job, parse_policy
+from costopt.spec.moments import moment
 from costopt.spec.policy_file import PolicyFile
 from costopt.spec.yaml_document import Document, FieldPath, SpecProblem, parse_document
 
@@ -37,6 +38,7 @@ JOB: dict[str, Any] = {
         "params": 7e9, "method": "lora", "tokens": 1e9, "sequence": 4096, "precision": "bf16",
         "optimizer": "adamw", "active_params": 5e9, "layers": 32, "hidden": 4096, "rank": 8,
     },
+    "takes": {"per": "job", "time": "2h", "on": "4xA10G"},
     "start": "1h",
     "deadline": "72h",
     "value": {"usd_per_hour_waited": 2.0, "priority": 1.5},
@@ -264,7 +266,7 @@ EDGES: tuple[object, ...] = (
     "aws/us-east-1", "aws/", "p", "p5", [], {}, [None], [""], ["x"], ["spot"], ["usd"], [1],
     ["usd"] * 9, {"x": 1}, {"x": "y"}, {"x y": "z"}, {"x": None}, {"x": [1]}, {"name": "x"}, [{}],
     [{"name": "x"}], "ami-0", "a/b:é", {"x": {"host": "x"}}, {"x": {"host": None}},
-    {"COSTOPT_X": {"host": "x"}},
+    {"COSTOPT_X": {"host": "x"}}, "10 epochs", "2B tokens", "1000 steps", "whole job", "8xH100",
 )  # fmt: skip
 KEYS = ("name", "x", "x y", "usd", "max_nodes")
 

@@ -37,17 +37,19 @@ JOB = {
 MISTAKES_IN_JOBS = {
     ("work", "{amount: -1, unit: steps}"): "2:16: work.amount: expected greater than 0, got -1",
     ("work", "{amount: 4, unit: step}"): (
-        "2:25: work.unit: 'step' is not allowed; expected 'steps', 'samples', 'tokens' or 'tasks'; "
-        "did you mean 'steps'?"
+        "2:25: work.unit: 'step' is not allowed; expected 'steps', 'samples', 'tokens', "
+        "'tasks', 'epochs' or 'percent'; did you mean 'steps'?"
     ),
     ("work", "{amount: 4}"): "2:7: work.unit: is missing: in what it is counted",
-    ("work", "4"): "2:7: work: expected a mapping of fields to values, got 4",
+    ("work", "4"): (
+        "2:7: work: expected an amount and its unit, such as 10 epochs or 2B tokens, got 4"
+    ),
     ("deadline", "2026-05-01T07:00:00Z"): (
         "3:11: deadline: 2026-05-01T07:00:00Z is in the past (now is 2026-05-01T08:00:00Z)"
     ),
-    ("deadline", "2026-06-01T07:00:00"): (
+    ("deadline", "2026-06-01T07:00:00.5"): (
         "3:11: deadline: the time zone is missing; expected a time in ISO 8601 with its "
-        "zone, such as 2026-05-01T08:00:00Z, got '2026-06-01T07:00:00'"
+        "zone, such as 2026-05-01T08:00:00Z, got '2026-06-01T07:00:00.5'"
     ),
     ("deadline", "soon"): (
         "3:11: deadline: expected a duration such as 90m, 72h or 1d 12h, or a number of "
@@ -81,7 +83,10 @@ MISTAKES_IN_JOBS = {
     ("phases", "[{name: a, share: 0.5}]"): (
         "6:9: phases: the shares sum to 0.5; they must sum to 1"
     ),
-    ("throughput", "{}"): "4:13: throughput: expected points, or flops_per_unit with mfu",
+    ("throughput", "{}"): (
+        "4:13: throughput: expected points, or flops_per_unit with mfu; or beside it takes: {per: "
+        "epoch, time: 40m, on: 1xA100}"
+    ),
     ("throughput", "{mfu: 0.4}"): (
         "4:13: throughput: flops_per_unit and mfu are given together or not at all"
     ),

@@ -36,6 +36,7 @@ from costopt.planning.request import (
 )
 from costopt.spec import parse_job, parse_policy
 from costopt.spec.load import check_tenant
+from costopt.spec.moments import zoneless_fields
 from costopt.spec.policy_file import bundled_policies, bundled_policy_path
 from costopt.spec.yaml_document import (
     Document,
@@ -69,10 +70,22 @@ def admit_job(
     """
     policy_text = _policy_text(policy_document)
     document, job = _job(job_document, workdir, now)
+    _check_zones(document)
     submission = Submission(
         job.name, job.tenant, priority, job_document, policy_text, workdir, now, who
     )  # fmt: skip
     return AdmittedJob(submission, job, _policy(policy_text, workdir), document)
+
+
+def _check_zones(document: Document) -> None:
+    """Raise SpecFileError for an hour without its zone: the sender's need not be this machine's."""
+    message = "the time zone is missing: add one, such as Europe/Berlin, or use costopt submit"
+    problems = [
+        document.problem((name,), message, code="moment")
+        for name, _ in zoneless_fields(document.values)
+    ]
+    if problems:
+        raise SpecFileError(problems)
 
 
 def load_submission(submission: Submission) -> AdmittedJob:

@@ -22,7 +22,7 @@ FIELDS = {
     "name": "tune",
     "work": {"amount": 1000, "unit": "steps"},
     "deadline": "13h",
-    "throughput": {"points": [{"gpu": "A100", "gpus": 1, "units_per_s": 0.05}]},
+    "throughput": {"points": [{"gpu": "A100", "gpus": 8, "units_per_s": 0.05}]},
     "checkpoint": {"uri": Path("checkpoints"), "save": timedelta(seconds=10)},
 }
 NOW = datetime(2026, 6, 20, tzinfo=UTC)

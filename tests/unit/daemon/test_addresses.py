@@ -36,6 +36,16 @@ def read(text: str, account: Account = ACCOUNT) -> Submission:
     return admitted.submission
 
 
+def test_an_hour_without_its_zone_is_refused_as_the_sender_may_be_elsewhere() -> None:
+    text = "\n".join(
+        "deadline: Mon 9:00" if line.startswith("deadline") else line
+        for line in job("s3://data/red/llm").splitlines()
+    )
+    with pytest.raises(SpecFileError, match="time zone is missing"):
+        read(text)
+    assert read(text.replace("9:00", "9:00 Europe/Berlin")).name == "llm"
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "data"),
     [

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costopt.spec import parse_duration_s, parse_instant, parse_job
+from costopt.spec import parse_duration_s, parse_instant, parse_job, parse_planned_job
 from costopt.spec.cron import CronExpression
 from costopt.spec.schedule import occurrence_document, parse_schedule
 from costopt.spec.yaml_document import SpecFileError, parse_document
@@ -99,6 +99,26 @@ def test_occurrences_ascend_and_resume_where_they_were_left(
     assert begin < times[0]
     assert all(a < b for a, b in pairwise(times))
     assert list(islice(expression.occurrences(zone, times[9]), 10)) == times[10:]
+
+
+def test_a_plan_is_of_the_next_occurrence_and_says_so() -> None:
+    document = parse_document(JOB, "job.yaml")
+    job = parse_planned_job(document, NOW)
+    # 2:00 in Berlin, an hour ahead of UTC on 1 March.
+    assert job.start_at == datetime(2026, 3, 1, 1, tzinfo=UTC)
+    assert job.deadline_at == datetime(2026, 3, 1, 7, tzinfo=UTC)
+    (note,) = job.time_notes
+    assert all(part in note for part in ("2026-03-01 01:00Z", "0 2 * * *", "Europe/Berlin"))
+    assert parse_planned_job(document, job.start_at).start_at == job.start_at
+    once = parse_document(JOB.replace("schedule:", "data: {uri: x} #"), "job.yaml")
+    assert parse_planned_job(once, NOW).start_at == NOW
+
+
+def test_an_occurrence_of_a_job_with_a_plain_place_has_one_below_it() -> None:
+    text = JOB.replace("{uri: checkpoints}", "s3://bucket/nightly")
+    at = datetime(2026, 3, 1, 1, tzinfo=UTC)
+    made = parse_job(parse_document(occurrence_document(text, at), "job.yaml"), at)
+    assert made.checkpoint.uri == "s3://bucket/nightly/20260301T0100Z"
 
 
 def test_an_occurrence_is_a_job_of_its_own(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from costopt.domain.job import Job
 from costopt.spec import SpecFileError, load_job, load_policy
 from costopt.spec.fields import parse_amount
+from costopt.spec.moments import name_instants
 
 NOW = datetime(2026, 5, 1, 8, tzinfo=UTC)
 MODEL = "model: {params: 70B, method: lora, sequence: 4096, tokens: 150M}\n"
@@ -99,11 +102,50 @@ def test_a_deadline_on_a_day(text: str, at: str, tmp_path: Path) -> None:
     assert job.deadline_at == datetime.fromisoformat(at)
 
 
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine's time zone."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("Mon 9:00", "2026-05-04T07:00:00Z"),
+        ("Friday 10:00", "2026-05-08T08:00:00Z"),
+        ("2026-12-01 09:00", "2026-12-01T08:00:00Z"),
+        ("2026-07-01T09:00:30", "2026-07-01T07:00:30Z"),
+    ],
+)
+def test_an_hour_without_a_zone_is_this_machines_and_said_back(
+    text: str, at: str, tmp_path: Path
+) -> None:
+    job = load(tmp_path, JOB.replace("48h", text) + MODEL)
+    assert job.deadline_at == datetime.fromisoformat(at)
+    (note,) = job.time_notes
+    assert all(part in note for part in ("deadline", text, at[:10], "CE"))
+    assert not load(tmp_path, JOB.replace("48h", f"{text} UTC") + MODEL).time_notes
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_what_is_sent_to_another_machine_names_the_instant(tmp_path: Path) -> None:
+    text = f"# mine\nstart: Sat 9:00  # early\n{JOB.replace('48h', 'Mon 9:00')}{MODEL}"
+    sent = name_instants(text, "job.yaml", NOW)
+    assert sent == text.replace("Sat 9:00", '"2026-05-02T07:00:00Z"').replace(
+        "Mon 9:00", '"2026-05-04T07:00:00Z"'
+    )
+    settled = text.replace("Sat 9:00", "1h").replace("Mon 9:00", "Mon 9:00 UTC")
+    assert name_instants(settled, "job.yaml", NOW) == settled
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Mon 9:00", "the time zone is missing"),
-        ("2026-12-01 09:00", "the time zone is missing"),
         ("Mon 9:00 Europe/Berlim", "there is no time zone 'Europe/Berlim'"),
         ("Mon 25:00 UTC", "expected a time"),
         ("2026-02-30 09:00 UTC", "expected a time"),
