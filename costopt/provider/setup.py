@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from costopt.provider.tags import short_digest
+
 SETUP_TAG = "setup"
 """Beside the owner's tag, it marks what ``costopt setup`` made: nothing else is ever removed."""
 
+MAX_PREFIX, DIGITS = 23, 8
 NEEDS_MORE_RIGHTS = (
     "setting up an account needs more rights than running jobs in it: have them allowed, or let "
     "an administrator run this; run again, it goes on where it stopped"
@@ -67,17 +70,21 @@ class SetupStep(ABC):
 
 @dataclass(frozen=True, slots=True)
 class NamePrefix:
-    """How the names of an owner's resources begin, where only lower case and hyphens are allowed.
+    """How the names of an owner's resources begin: lower case, digits and hyphens.
 
-    Two owners whose names differ in other characters alone share a prefix, and the tags tell their
-    resources apart.
+    At most 23 characters, so that each fits into the limits of all names: 30 for an account of
+    Google Cloud, 63 for a bucket. Two owners whose names differ in other characters alone share a
+    prefix, and the tags tell their resources apart.
     """
 
     owner: str
 
     def __str__(self) -> str:
         plain = "".join(c if c.isalnum() else "-" for c in self.owner.lower()).strip("-")
-        return plain if plain.startswith("costopt") else f"costopt-{plain}"
+        whole = plain if plain.startswith("costopt") else f"costopt-{plain}"
+        if len(whole) <= MAX_PREFIX:
+            return whole
+        return f"{whole[: MAX_PREFIX - DIGITS - 1].rstrip('-')}-{short_digest(self.owner, DIGITS)}"
 
 
 class AccountSetup(ABC):

@@ -115,8 +115,8 @@ HINTS = {
     "Unsupported": "the zone does not offer this type; `costopt market` lists the zones that do",
 }
 SUBJECTS = {
-    "iamInstanceProfile": "make the nodes' role (`costopt doctor aws --iam-policy` prints it) and "
-    "name its instance profile in the provider's option instance_profile",
+    "iamInstanceProfile": "`costopt setup aws` creates the nodes' role; one of your own is named "
+    "in the provider's option instance_profile",
     "InvalidGroup": "name a security group of this region in the provider's option security_groups",
     "InvalidKeyPair": "import the key pair into this region, or leave out the option key_name",
     "InvalidSubnet": "name a subnet of this zone in the provider's option subnets",

@@ -121,8 +121,8 @@ class Doctor:
                 "node account",
                 CheckStatus.MISSING,
                 "no service account is named for nodes",
-                "make one from the role that `costopt doctor gcp --iam-policy` prints, and name it "
-                "in the provider's option service_account",
+                "`costopt setup gcp` creates one; one of your own is named in the option "
+                "service_account",
                 ALL_LAUNCHES,
             )
             return

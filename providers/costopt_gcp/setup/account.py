@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from costopt.provider.setup import AccountSetup, NamePrefix, SetupStep
-from costopt.provider.tags import short_digest
 from costopt_gcp.bootstrap import bucket_of
 from costopt_gcp.clients import Clients
 from costopt_gcp.options import GcpOptions
 from costopt_gcp.roles import daemon_condition, node_conditions, setup_roles
-from costopt_gcp.setup.accounts import CustomRoleStep, GrantStep, PolicyPlace, ServiceAccountStep
+from costopt_gcp.setup.accounts import (
+    CustomRoleStep,
+    GrantStep,
+    PolicyForm,
+    PolicyPlace,
+    ServiceAccountStep,
+)
 from costopt_gcp.setup.bucket import StorageBucketStep
 from costopt_gcp.setup.network import FirewallStep
 from costopt_gcp.setup.resource import GcpProject
-
-MAX_ACCOUNT = 30
-"""Characters in the id of a service account."""
 
 
 class GcpSetup(AccountSetup):
@@ -37,7 +39,7 @@ class GcpSetup(AccountSetup):
         self._store = store or f"gs://{plain}-{self._prefix}/costopt"
         bucket_of(self._store)
         email = options.service_account
-        name = email.partition("@")[0] if email else self._account_id("node")
+        name = email.partition("@")[0] if email else f"{self._prefix}-node"
         self._node = ServiceAccountStep(self._project, name, "costopt's training nodes", email)
         self._node.is_named = email is not None
 
@@ -48,7 +50,7 @@ class GcpSetup(AccountSetup):
     @cached_property
     def steps(self) -> Sequence[SetupStep]:
         project, node = self._project, self._node
-        daemon = ServiceAccountStep(project, self._account_id("daemon"), "the costopt controller")
+        daemon = ServiceAccountStep(project, f"{self._prefix}-daemon", "the costopt controller")
         bucket = StorageBucketStep(project, bucket_of(self._store), self._options.regions[0])
         bucket.is_named = self._has_store
         roles = {
@@ -61,19 +63,21 @@ class GcpSetup(AccountSetup):
             "resourcemanager.projects",
             "project",
             f"/v1/projects/{project.name}",
+            PolicyForm.PROJECT,
         )
         on_node = PolicyPlace(
             "iam.googleapis.com",
             "iam.serviceAccounts",
             node.name,
             f"/v1/projects/{project.name}/serviceAccounts/{node.email}",
+            PolicyForm.ACCOUNT,
         )
         on_bucket = PolicyPlace(
             "storage.googleapis.com",
             "storage.buckets",
             "bucket",
             f"/storage/v1/b/{bucket.name}",
-            is_bucket=True,
+            PolicyForm.BUCKET,
         )
         writes, reads = node_conditions(self._store)
         return (
@@ -95,13 +99,6 @@ class GcpSetup(AccountSetup):
             "regions": list(self._options.regions),
             "service_account": self._node.email,
         }
-
-    def _account_id(self, role: str) -> str:
-        name = f"{self._prefix}-{role}"
-        if len(name) <= MAX_ACCOUNT:
-            return name
-        digest = short_digest(self._prefix, 8)
-        return f"{self._prefix[: MAX_ACCOUNT - len(role) - 10]}-{digest}-{role}"
 
     def _role_id(self, kind: str) -> str:
         return f"{self._prefix}_{kind}".replace("-", "_")

@@ -5,8 +5,10 @@ Shapes: https://cloud.google.com/iam/docs/reference/rest.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from costopt.domain.errors import ProviderError
@@ -27,6 +29,11 @@ POLICY_VERSION = 3
 """The first whose bindings may have conditions."""
 ABORTED = 412
 """Cloud Storage's answer where somebody else changed the policy in between."""
+UNKNOWN_MEMBER = 400
+UNKNOWN_S = 2.0
+"""A service account that was just made may be unknown to policies for seconds:
+https://cloud.google.com/iam/docs/service-accounts-create ("eventually consistent")."""
+RETRIED = (CONFLICT, ABORTED, UNKNOWN_MEMBER)
 
 
 class ServiceAccountStep(GcpStep):
@@ -104,6 +111,14 @@ class CustomRoleStep(GcpStep):
         return self._printed
 
 
+class PolicyForm(Enum):
+    """How an API reads a policy: https://cloud.google.com/iam/docs/policies#versions."""
+
+    PROJECT = "options in the body"
+    ACCOUNT = "options in the query, and an empty body"
+    BUCKET = "a resource of its own"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyPlace:
     """Where a policy is read and written: a project, a service account or a bucket."""
@@ -112,7 +127,7 @@ class PolicyPlace:
     collection: str
     label: str
     path: str
-    is_bucket: bool = False
+    form: PolicyForm
 
 
 class GrantStep(GcpStep):
@@ -180,12 +195,16 @@ class GrantStep(GcpStep):
         found: Mapping[str, Any] | None = None
         path, verb = self._where.path, "getIamPolicy"
         with ignored(NOT_FOUND):
-            if self._where.is_bucket:
-                version = {"optionsRequestedPolicyVersion": POLICY_VERSION}
-                found = self._ask(verb, "GET", f"{path}/iam", **version)
-            else:
-                options = {"options": {"requestedPolicyVersion": POLICY_VERSION}}
-                found = self._ask(verb, "POST", f"{path}:{verb}", options)
+            match self._where.form:
+                case PolicyForm.BUCKET:
+                    version = {"optionsRequestedPolicyVersion": POLICY_VERSION}
+                    found = self._ask(verb, "GET", f"{path}/iam", **version)
+                case PolicyForm.ACCOUNT:
+                    asked = {"options.requestedPolicyVersion": POLICY_VERSION}
+                    found = self._ask(verb, "POST", f"{path}:{verb}", **asked)
+                case PolicyForm.PROJECT:
+                    options = {"options": {"requestedPolicyVersion": POLICY_VERSION}}
+                    found = self._ask(verb, "POST", f"{path}:{verb}", options)
         return found
 
     def _change(self, change: Change) -> None:
@@ -201,14 +220,16 @@ class GrantStep(GcpStep):
             try:
                 self._write(policy)
             except ProviderError as error:
-                if status_of(error) not in (CONFLICT, ABORTED) or attempt + 1 == self.ATTEMPTS:
+                if status_of(error) not in RETRIED or attempt + 1 == self.ATTEMPTS:
                     raise
+                if status_of(error) == UNKNOWN_MEMBER:
+                    time.sleep(UNKNOWN_S * (attempt + 1))
             else:
                 return
 
     def _write(self, policy: Mapping[str, Any]) -> None:
         path = self._where.path
-        if self._where.is_bucket:
+        if self._where.form is PolicyForm.BUCKET:
             self._ask("setIamPolicy", "PUT", f"{path}/iam", policy)
         else:
             self._ask("setIamPolicy", "POST", f"{path}:setIamPolicy", {"policy": policy})

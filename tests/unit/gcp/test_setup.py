@@ -122,6 +122,22 @@ def test_a_policy_that_changed_meanwhile_is_read_again(cloud: Cloud) -> None:
     assert {row["state"] for row in rows()} == {"ready", "found"}
 
 
+def test_an_account_that_policies_do_not_know_yet_is_waited_for(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("costopt_gcp.setup.accounts.UNKNOWN_S", 0.0)
+    cloud.faults.on("projects.setIamPolicy", refuse("invalid", 400), times=2)
+    rows("--apply")
+    assert {row["state"] for row in rows()} == {"ready", "found"}
+
+
+def test_names_of_a_long_owner_fit(cloud: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "account.yaml").write_text(f"owner: {'a-long-name-of-a-team.' * 2}x\n")
+    rows("--apply")
+    assert max(len(email.partition("@")[0]) for email in cloud.resources.accounts) <= 30
+    assert max(map(len, cloud.access.buckets)) <= 63
+
+
 def test_removal_leaves_the_project_as_it_was(cloud: Cloud, tmp_path: Path) -> None:
     before = held(cloud)
     rows("--apply")
