@@ -174,6 +174,7 @@ def backtest(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     capacity: Capacity = "policy",
     carbon: StrPath | None = None,
     strategies: Mapping[str, StrategyFactory] | None = None,
@@ -200,7 +201,8 @@ def backtest(
     strategy with the record's rates of interruption known, and Uniform Progress with each
     interruption known. ``regret`` measures what each run lost against the optimum, and to what,
     which takes about as long as a few optima. ``carbon`` is a file of recorded intensities.
-    ``provider``, ``region`` and ``capacity`` restrict policies and baselines, as for ``plan``.
+    ``provider``, ``region``, ``gpus`` and ``capacity`` restrict policies and baselines, as for
+    ``plan``.
 
     ``strategies`` are strategies of the caller by name: classes, or functions without parameters
     that return a new one. Each is tried as a policy of its name with objective and limits of the
@@ -222,8 +224,8 @@ def backtest(
     group = GROUPS[check_choice("by", by, GROUPS)]
     found_markets = check_markets(markets)
     shared = check_account(account)
-    task = check_job(job, found_markets[0].starts_at, shared)
-    allowed = check_restriction(provider, region, capacity)
+    allowed = check_restriction(provider, region, gpus, capacity)
+    task = check_job(job, found_markets[0].starts_at, shared, allowed.gpus)
     for market in found_markets:
         allowed.check_names(shared, market.history)
     chosen = [allowed.apply(policy) for policy in asked]

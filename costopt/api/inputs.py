@@ -150,16 +150,21 @@ def bad_argument(name: str, problem: str, hint: str) -> SpecError:
 JOB_HINT = "pass a Job, the path of a job file, or a mapping of its fields"
 
 
-def check_job(job: object, now: datetime, account: Account) -> Job:
+def check_job(job: object, now: datetime, account: Account, gpus: str | None = None) -> Job:
     """Return the job, loaded if it is not one; it begins ``now`` where it names no start.
+
+    ``gpus`` are as for ``load_job``, and for a job that is yet to be loaded.
 
     Raise SpecError for anything else, with every problem of its fields, and for a job of a tenant
     that the account does not name: no tenant's limit would bind it.
     """
     if isinstance(job, str | os.PathLike | Mapping):
-        return load_job(job, now=now, account=account)
+        return load_job(job, now=now, account=account, gpus=gpus)
     if not isinstance(job, Job):
         raise bad_argument("job", f"is {_type(job)}", JOB_HINT)
+    if gpus is not None:
+        hint = "pass the path of its file, or costopt.load_job(path, gpus=…)"
+        raise bad_argument("gpus", "stand for what a job file says, and the job is loaded", hint)
     names = sorted(account.tenants)
     if names and job.tenant not in names:
         hint = f"name one of {', '.join(names)} as tenant in the job file"

@@ -121,6 +121,7 @@ def plan_jobs(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
@@ -136,7 +137,7 @@ def plan_jobs(
     from costopt.planning.forecast.replay_forecast import replay_notes
 
     asked, named = (check_policy(policy),), _check_some(jobs)
-    allowed = check_restriction(provider, region, capacity)
+    allowed = check_restriction(provider, region, gpus, capacity)
     inputs = read_inputs(named, asked, market, account, at, carbon, max_age_s, allowed)
     _check_apart(inputs)
     (chosen,) = inputs.policies
@@ -157,6 +158,7 @@ def what_if_jobs(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -174,7 +176,7 @@ def what_if_jobs(
     if not terms:
         raise bad_argument("capacity", "is empty", f"use one of {', '.join(TERMS)}")
     spans_s = check_spans_s("deadlines", deadlines, low=1.0)
-    allowed = check_restriction(provider, region, "policy")
+    allowed = check_restriction(provider, region, gpus)
     inputs = read_inputs(named, asked, market, account, at, carbon, max_age_s, allowed)
     _check_apart(inputs)
     with noted(inputs.notes):

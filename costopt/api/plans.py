@@ -243,6 +243,7 @@ def plan(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
@@ -261,8 +262,9 @@ def plan(
     lists in the account's clouds and regions: figures older than ``max_age_s`` do not count
     (default: those of more than 30 days, where newer ones exist). ``provider``, ``region`` (one or
     several) and ``capacity`` ("spot", "on_demand", "both", "policy") restrict what the policy
-    allows. ``account`` has quotas and tenants, ``carbon`` is a file of
-    recorded intensities (default: annual means). Without ``explain``, candidates and constraints
+    allows; ``gpus``, such as 8xH100, stands for what the job's file or fields say of GPU models and
+    their number. ``account`` has quotas and tenants, ``carbon`` is a file of recorded intensities
+    (default: annual means). Without ``explain``, candidates and constraints
     are left out, which is faster.
 
     ``verify`` replays the job on the engine in so many futures that are sampled as those of the
@@ -276,7 +278,7 @@ def plan(
 
     check_count("verify", verify, low=0, high=MAX_REPLAYS)
     check_number("verify_limit_s", verify_limit_s, low=1.0)
-    allowed = check_restriction(provider, region, capacity)
+    allowed = check_restriction(provider, region, gpus, capacity)
     asked = (check_policy(policy),)
     spans_s = check_spans_s("deadlines", deadlines)
     if len(spans_s) > 1:
@@ -305,6 +307,7 @@ def frontier(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     capacity: Capacity = "policy",
     at: datetime | None = None,
     carbon: StrPath | None = None,
@@ -315,7 +318,7 @@ def frontier(
     Prices are those of ``plan``, and so are the errors.
     """
     check_count("points", points, low=1, high=MAX_POINTS)
-    allowed = check_restriction(provider, region, capacity)
+    allowed = check_restriction(provider, region, gpus, capacity)
     asked = (check_policy(policy),)
     inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
     (chosen,), (task,) = inputs.policies, inputs.jobs
@@ -337,6 +340,7 @@ def what_if(
     account: Account | StrPath | None = None,
     provider: str | Sequence[str] = (),
     region: str | Sequence[str] = (),
+    gpus: str | None = None,
     at: datetime | None = None,
     carbon: StrPath | None = None,
     max_age_s: float | None = None,
@@ -362,7 +366,7 @@ def what_if(
     for share in shares:
         if check_number("tolerances", share) > 1.0:
             raise bad_argument("tolerances", f"has {share!r}", "pass shares from 0 to 1")
-    allowed = check_restriction(provider, region, "policy")
+    allowed = check_restriction(provider, region, gpus)
     inputs = read_inputs((job,), asked, market, account, at, carbon, max_age_s, allowed)
     chosen, (task,) = inputs.policies, inputs.jobs
     jobs = [_due(task, span_s, inputs.seen.now) for span_s in spans_s] or [task]

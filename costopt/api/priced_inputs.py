@@ -14,6 +14,7 @@ from costopt.api.inputs import (
     bad_argument,
     check_account,
     check_choice,
+    check_gpus,
     check_instant,
     check_job,
     check_market,
@@ -29,7 +30,7 @@ from costopt.planning.quotes import QuoteSet, account_quotes, resolve_quotes, wi
 from costopt.planning.request import carbon_notes
 from costopt.planning.restriction import Restriction
 from costopt.planning.transfer_times import size_questions
-from costopt.planning.what_if import TERMS, Capacity
+from costopt.planning.what_if import POLICY_TERMS, TERMS, Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def read_inputs(
     history = None if market is None or live else check_market("market", market).history
     begin_at = when or (datetime.now(UTC) if history is None else history.first_priced_at)
     shared = check_account(account)
-    tasks = tuple(check_job(job, begin_at, shared) for job in jobs)
+    tasks = tuple(check_job(job, begin_at, shared, restriction.gpus) for job in jobs)
     if live and when is not None:
         raise bad_argument("at", "is of a record", "leave it out: market='live' is of the present")
     if max_age_s is not None:
@@ -85,14 +86,18 @@ def read_inputs(
 
 
 def check_restriction(
-    provider: str | Sequence[str], region: str | Sequence[str], capacity: Capacity
+    provider: str | Sequence[str],
+    region: str | Sequence[str],
+    gpus: str | None,
+    capacity: Capacity = POLICY_TERMS,
 ) -> Restriction:
     """Return the pools to which these arguments restrict a plan. Raise SpecError for another
-    type, and for an unknown capacity."""
+    type, and for unknown GPUs or an unknown capacity."""
     return Restriction(
         check_words("provider", provider),
         check_words("region", region),
         check_choice("capacity", capacity, TERMS),
+        check_gpus(gpus),
     )
 
 

@@ -16,11 +16,15 @@ from costopt.spec.fields import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Which pools may be used besides what the policy says; empty restricts nothing."""
+    """Which pools may be used besides what the policy says; empty restricts nothing.
+
+    ``gpus``, such as 8xH100, stands for what a job file says of them.
+    """
 
     providers: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     capacity: Capacity = POLICY_TERMS
+    gpus: str | None = None
 
     def apply(self, policy: Policy) -> Policy:
         """Return the policy with narrower limits.

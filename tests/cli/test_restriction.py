@@ -66,8 +66,7 @@ def test_gpus_stand_for_those_of_the_file(job: Path) -> None:
 
 
 def test_in_python_as_on_the_command_line(job: Path) -> None:
-    task = co.load_job(job, gpus="2xT4")
-    result = co.plan(task, provider="aws", region=["us-east-1"], capacity="on_demand")
+    result = co.plan(job, provider="aws", region=["us-east-1"], gpus="2xT4", capacity="on_demand")
     pools = {each.pool for each in result.candidates}
     assert {(p.provider, p.region, p.capacity_type.value) for p in pools} == {
         ("aws", "us-east-1", "on_demand")

@@ -132,6 +132,7 @@ REFUSED: list[tuple[str, Callable[[co.Job, co.Market], Any]]] = [
     ("at", lambda job, market: co.plan(job, market="live", at=datetime.now(UTC))),
     ("max_age_s", lambda job, market: co.plan(job, market="live", max_age_s=60.0)),
     ("gpus", lambda job, market: co.load_job(JOB, gpus="8xH10")),
+    ("gpus", lambda job, market: co.plan(job, gpus="8xH100")),
     ("gpus", lambda job, market: co.load_job(JOB, gpus=8)),  # type: ignore[arg-type]
     ("capacity", lambda job, market: co.plan(job, capacity="spt")),  # type: ignore[arg-type]
     ("points", lambda job, market: co.frontier(job, points=0)),
