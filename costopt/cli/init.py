@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,8 +43,8 @@ REQUIREMENTS = "requirements.txt"
               type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A shell script, an sbatch script or a SkyPilot task to read.")  # fmt: skip
 @click.option("--command", metavar="COMMAND", help="What each node runs: 'torchrun train.py'.")
-@click.option("--work", metavar="AMOUNT", help="How much there is to do: '10k steps'.")
-@click.option("--takes", metavar="TIME", help="How long it takes: '2s per step on 1xA100'.")
+@click.option("--work", metavar="AMOUNT", help="How much there is to do: '10 epochs'.")
+@click.option("--takes", metavar="TIME", help="How long it takes: '40m per epoch on 1xA100'.")
 @click.option("--checkpoint", metavar="PLACE",
               help="Where it saves: a folder, s3://BUCKET/PATH or gs://BUCKET/PATH.")  # fmt: skip
 @click.option("--due", metavar="TIME", help="Until when: 'Mon 9:00', '36h' or a date.")
@@ -163,35 +164,21 @@ class _Interview:
         from costopt.spec.job_answers import (
             EXAMPLE_TAKES,
             EXAMPLE_WORK,
-            check_units,
-            takes_field,
+            speed_fields,
             work_and_takes,
-            work_field,
         )
 
         work, takes = self._given["work"], self._given["takes"]
         if self._terminal and not (work or takes):
             asked = f"{EXAMPLE_WORK}, {EXAMPLE_TAKES}"
-            found = _ask("Work and its time on GPUs", work_and_takes, asked)
-            return dict(zip(("work", "takes"), found, strict=True))
-        for name, said, example in (
-            ("--work", work, EXAMPLE_WORK), ("--takes", takes, EXAMPLE_TAKES)
-        ):  # fmt: skip
-            if not said:
-                raise SpecError(
-                    f"{name} is missing: nothing says how much there is to do and how long it takes"
-                    if self._source
-                    else f"{name} is missing",
-                    hint=f"add {name} '{example}'",
-                    code="missing",
-                )
-        assert work
-        assert takes
-        found = _parsed("--work", work, work_field), _parsed("--takes", takes, takes_field)
-        try:
-            return dict(zip(("work", "takes"), check_units(*found), strict=True))
-        except ValueError as error:
-            raise SpecError(f"--work and --takes: {error}", code="value_error") from None
+            return _ask("Work and its time on GPUs", work_and_takes, asked)
+        if not takes:
+            raise SpecError(
+                "--takes is missing: nothing says how long the job takes",
+                hint=f"add --work '{EXAMPLE_WORK}' --takes '{EXAMPLE_TAKES}'",
+                code="missing",
+            )
+        return _parsed("--work and --takes", takes, partial(speed_fields, work or ""))
 
     def _due(self, text: str) -> tuple[str, str]:
         from costopt.spec.job_answers import due_field

@@ -5,74 +5,84 @@ Each function raises ValueError with what it expected.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from datetime import datetime
-from pathlib import Path
 
-from costopt.spec.fields import parse_amount, parse_duration_s
+from costopt.domain.job import WorkAmount
+from costopt.spec.fields import parse_duration_s
 from costopt.spec.gpu_text import GPUS, check_gpus
 from costopt.spec.job_draft import shell_command
-from costopt.spec.moments import INSTANT_PATTERN, LOCAL_PATTERN, moment
+from costopt.spec.moments import has_no_zone, moment
+from costopt.spec.takes_section import PER, WORK, TakesSection, parse_work
 
-EXAMPLE_WORK = "10k steps"
-EXAMPLE_TAKES = "2s per step on 1xA100"
-UNIT = r"(?P<unit>step|sample|token|task|epoch)s?"
-AMOUNT = rf"(?P<amount>[0-9][0-9.,e+]*[kMBT]?) ?{UNIT}"
+EXAMPLE_WORK = "10 epochs"
+EXAMPLE_TAKES = "40m per epoch on 1xA100"
 DURATION = r"(?P<time>[0-9][0-9a-z. ]*?)"
 TIMES = (
-    re.compile(rf"{DURATION} (?:per|an?|each|for an?|for each) {UNIT} on (?P<gpus>\S+)"),
-    re.compile(rf"(?:an?|one|each) {UNIT} takes {DURATION} on (?P<gpus>\S+)"),
+    re.compile(rf"{DURATION}(?: (?:per|an?|each|for an?|for each) (?P<per>.+?))? on (?P<gpus>\S+)"),
+    re.compile(rf"(?:(?:an?|one|each) )?(?P<per>.+?) takes? {DURATION} on (?P<gpus>\S+)"),
 )
-SPEED = re.compile(rf"{AMOUNT} ?(?:/s|per second|a second) on (?P<gpus>\S+)")
+SPEED = re.compile(
+    r"(?P<amount>\S*[1-9]\S*) (?P<unit>[a-z]+) ?(?:/s|per second|a second) on (?P<gpus>\S+)"
+)
+WHOLE_JOB = "job"
 
 
 def work_field(text: str) -> str:
-    """Return ``10k steps`` as the job file has it."""
-    match = re.fullmatch(AMOUNT, text.strip())
-    if match is None or not isinstance(parse_amount(match["amount"]), float):
+    """Return ``10 epochs`` as the job file has it."""
+    said = text.strip()
+    if WORK.match(said) is None:
         raise ValueError(
             f"expected how much there is to do, such as {EXAMPLE_WORK} or 2B tokens, got {text!r}"
         )
-    return f"{match['amount']} {match['unit']}s"
+    return said
 
 
 def takes_field(text: str) -> dict[str, str]:
-    """Return ``2s per step on 1xA100``, or a speed, as the job file has it."""
+    """Return ``40m per epoch on 1xA100``, ``6h on 8xH100`` of the whole job, or a speed, as the
+    job file has it."""
     said = text.strip()
-    match = next((found for each in TIMES if (found := each.fullmatch(said))), None)
-    if match is not None:
-        parse_duration_s(match["time"])
-        return {"per": match["unit"], "time": match["time"], "on": _gpus(match["gpus"])}
     speed = SPEED.fullmatch(said)
-    if speed is None:
+    match = next((found for each in TIMES if (found := each.fullmatch(said))), None)
+    if speed is not None:
+        per, time, gpus = f"{speed['amount']} {speed['unit']}", "1s", speed["gpus"]
+    elif match is not None:
+        per, time, gpus = match["per"] or WHOLE_JOB, match["time"], match["gpus"]
+        if parse_duration_s(time) <= 0:
+            raise ValueError(f"expected a time above 0, got {time!r}")
+    if (speed is None and match is None) or PER.match(per) is None:
         raise ValueError(
-            f"expected how long it takes on which GPUs, such as {EXAMPLE_TAKES} or 55k tokens/s on "
-            f"8xH100, got {text!r}"
+            f"expected how long it takes on which GPUs, such as {EXAMPLE_TAKES} or 6h on 8xH100, "
+            f"got {text!r}"
         )
-    amount = parse_amount(speed["amount"])
-    if not isinstance(amount, float) or amount <= 0:
-        raise ValueError(f"expected a speed above 0, got {speed['amount']!r}")
-    return {"per": speed["unit"], "time": f"{1 / amount:.6g}s", "on": _gpus(speed["gpus"])}
+    return {"per": per, "time": time, "on": _gpus(gpus)}
 
 
-def work_and_takes(text: str) -> tuple[str, dict[str, str]]:
-    """Return both parts of ``10k steps, 2s per step on 1xA100``."""
+def work_and_takes(text: str) -> dict[str, object]:
+    """Return the fields of ``10 epochs, 40m per epoch on 1xA100``, or of the time alone of all of
+    the job."""
     work, comma, takes = text.partition(",")
-    if not comma:
-        raise ValueError(
-            f"expected the work and how long it takes, such as {EXAMPLE_WORK}, {EXAMPLE_TAKES}"
-        )
-    return check_units(work_field(work), takes_field(takes))
+    return speed_fields(work if comma else "", takes if comma else work)
 
 
-def check_units(work: str, takes: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """Return work and time where both count in one unit."""
-    unit = work.rpartition(" ")[2]
-    if unit != f"{takes['per']}s":
-        raise ValueError(f"the work is in {unit}, its time is per {takes['per']}: use one unit")
-    return work, takes
+def speed_fields(work: str, takes: str) -> dict[str, object]:
+    """Return the fields of the work and of how long it takes; without work that of all of it."""
+    found = takes_field(takes)
+    if work:
+        said = work_field(work)
+        try:
+            counted = parse_work(said)
+            assert isinstance(counted, dict)
+            TakesSection.model_validate(found).sample(WorkAmount(**counted))
+        except ValueError as error:
+            raise ValueError(f"the time {error}") from None
+        return {"work": said, "takes": found}
+    if found["per"] == WHOLE_JOB:
+        return {"takes": found}
+    raise ValueError(
+        f"expected how much there is to do as well, such as {EXAMPLE_WORK}, {EXAMPLE_TAKES}"
+    )
 
 
 def _gpus(text: str) -> str:
@@ -88,33 +98,12 @@ def due_field(text: str, now: datetime) -> tuple[str, str]:
     A day and an hour without a zone are those of this machine, and become a date.
     """
     said = text.strip()
-    local = re.match(LOCAL_PATTERN, said)
-    if local is None or local[3]:
-        at = moment(said, now)
-        is_relative = local is None and not re.match(INSTANT_PATTERN, said)
-        if (is_relative and parse_duration_s(said) <= 0) or at <= now:
-            raise ValueError(f"expected a time to come, got {text!r}")
-        return said, ""
-    from zoneinfo import ZoneInfo
-
-    zone = machine_zone()
-    at = moment(f"{said} {zone}", now)
+    at = moment(said, now)
     if at <= now:
         raise ValueError(f"expected a time to come, got {text!r}")
-    return f"{at.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} {zone}", said
-
-
-def machine_zone() -> str:
-    """Return the name of this machine's time zone."""
-    if name := os.environ.get("TZ", "").lstrip(":"):
-        return name
-    link = Path("/etc/localtime")
-    if not link.exists():
-        return "UTC"
-    _, found, name = os.path.realpath(link).partition("/zoneinfo/")
-    if found:
-        return re.sub(r"^(posix|right)/", "", name)
-    raise ValueError("the machine's time zone has no name: add one, such as Europe/Berlin")
+    if not has_no_zone(said):
+        return said, ""
+    return at.astimezone().isoformat(timespec="minutes"), said
 
 
 def run_field(text: str) -> str | list[str]:

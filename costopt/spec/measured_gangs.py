@@ -61,7 +61,9 @@ def bound_by_measured(
         nodes = max(gang.nodes for gang in gangs)
         resources = replace(resources, max_gpus=largest, max_nodes=nodes)
         unit = "GPU" if largest == 1 else "GPUs"
-        figures.append(_figure("max_gpus", largest, unit, "the largest measured gang; state it for more"))
+        figures.append(
+            _figure("max_gpus", largest, unit, "the largest measured gang; state it for more")
+        )
     gib = [each for gang in gangs for each in _memories_gib(gang.gpu_model)]
     if gib and resources.memory is None and stated.isdisjoint(MACHINES):
         resources = replace(resources, min_gpu_memory_gib=min(gib))

@@ -8,6 +8,7 @@ import pty
 import select
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_options_take_it_without_questions(folder: Path) -> None:
     ("option", "value"),
     [
         ("--takes", "an hour or so"),
-        ("--takes", "40m per step on 1xH10"),
+        ("--takes", "40m per epoch on 1xH10"),
         ("--takes", "0 tokens/s on 1xH100"),
         ("--work", "10"),
         ("--work", "10 tokens"),
@@ -117,11 +118,36 @@ def test_what_has_no_default_is_missing(folder: Path, left_out: str) -> None:
     assert not (folder / "job.yaml").exists()
 
 
-def test_an_hour_is_of_this_machines_zone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    done = invoke("init", *ANSWERS, "--due", "2031-07-01 09:00")
+@pytest.mark.parametrize(
+    ("work", "takes", "amount", "seconds"),
+    [
+        ("10 epochs", "40m per epoch on 1xA100", 10, 2400),
+        ("10 epochs", "an epoch takes 40m on A100", 10, 2400),
+        ("5k steps", "30s per 100 steps on 8xH100", 5000, 0.3),
+        ("2B tokens", "50k tokens/s on 8xH100", 2e9, 2e-5),
+        (None, "6h on 8xH100", 100, 216),
+    ],
+)
+def test_speed_as_people_know_it(
+    folder: Path, work: str | None, takes: str, amount: float, seconds: float
+) -> None:
+    asked = [] if work is None else ["--work", work]
+    done = invoke("init", "--command", "python train.py", *asked, "--takes", takes)
     assert done.exit_code == 0, done.stderr
-    assert "2031-07-01 09:00 Europe/Berlin" in (folder / "job.yaml").read_text()
+    found = job(folder)
+    assert found.work.amount == amount
+    (point,) = found.throughput.points
+    assert 1 / point.units_per_s == pytest.approx(seconds)
+
+
+def test_an_hour_is_of_this_machines_zone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        done = invoke("init", *ANSWERS, "--due", "2031-07-01 09:00")
+    time.tzset()
+    assert done.exit_code == 0, done.stderr
+    assert "2031-07-01T09:00+02:00" in (folder / "job.yaml").read_text()
     assert job(folder).deadline_at == datetime(2031, 7, 1, 7, tzinfo=UTC)
 
 
@@ -198,7 +224,7 @@ SKY = "resources: {accelerators: H100:8, infra: aws/us-east-1, disk_size: 10}\nr
 def test_the_file_of_another_tool(folder: Path, name: str, text: str, line: int) -> None:
     (folder / name).write_text(text)
     done = invoke("init", "--from", name)
-    assert (done.exit_code, "--work" in done.stderr) == (2, True), done.stderr
+    assert (done.exit_code, "--takes" in done.stderr) == (2, True), done.stderr
     assert not (folder / "job.yaml").exists()
     done = invoke("init", "--from", name, *ANSWERS[2:])
     assert done.exit_code == 0, done.stderr
