@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from costopt.cli.main import cli
-from costopt.provider.base import Check, CheckStatus
+from costopt.provider.base import ALL_LAUNCHES, Check, CheckStatus
 from tests.support.gcp.account import REGION, NewAccount
 from tests.support.gcp.faults import refuse, unauthorized
 
@@ -92,6 +92,20 @@ def test_each_missing_permission_is_named_with_a_role_that_has_it(project: NewAc
         hint = str(found[f"permission {name}"].hint)
         assert role in hint
         assert "--iam-policy" in hint
+
+
+def test_only_faults_that_stop_every_launch_block_them(project: NewAccount) -> None:
+    assert not {check.blocks for check in look(project).values()} - {""}
+    found = look(project, service_account=None, image="projects/me/global/images/missing")
+    assert {name for name, check in found.items() if check.blocks} == {"node account", "image"}
+    project.cloud.access.denied = {"compute.instances.create"}
+    project.cloud.place.limits = {"NVIDIA_L4_GPUS": 0, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0}
+    found = look(project, regions=["mars-east1", REGION])
+    blocking = {name: check.blocks for name, check in found.items() if check.blocks}
+    assert blocking == {
+        "permission compute.instances.create": ALL_LAUNCHES,
+        "region mars-east1": "mars-east1",
+    }
 
 
 def test_every_account_of_nodes_is_asked_about(project: NewAccount) -> None:
