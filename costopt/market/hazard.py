@@ -199,12 +199,13 @@ def posterior(
     low, high = gamma_interval(shape + interruptions)
     mean = (shape + interruptions) / total_h
     seen = up_h > 0 or interruptions > 0
+    prior = f"a prior that weighs as much as {rate_h:,.0f} h: {source}" if rate_h > 0 else source
     return Estimate(
         value=mean,
         low=min(low / total_h, mean),
         high=max(high / total_h, mean),
         basis=Basis.MEASURED if seen else Basis.PRIOR,
-        source=f"{interruptions} interruptions in {up_h:.1f} h, {source}" if seen else source,
+        source=f"{interruptions} interruptions in {up_h:.1f} h, {prior}" if seen else source,
         observed_at=observed_at,
     )
 
