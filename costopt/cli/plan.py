@@ -49,6 +49,7 @@ from costopt.domain.errors import InfeasibleError
 from costopt.domain.job import Job
 from costopt.planning.forecast.replays import MAX_REPLAYS, VERIFY_LIMIT_S
 from costopt.planning.what_if import POLICY_TERMS, TERMS
+from costopt.render.table import OutputFormat
 
 if TYPE_CHECKING:
     from costopt.api.inputs import Market
@@ -147,6 +148,7 @@ def print_plan(result: PlanResult, output: str, *, top: int = 10, explain: bool 
         top,
         explain,
         account=result.account,
+        options=output != OutputFormat.HTML,
         verification=result.verification,
     )
     print_table(table, output, lambda: plan_page(result.plan, table))

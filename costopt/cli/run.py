@@ -354,7 +354,8 @@ def _news_lines(run: LiveRun, write: Callable[[str], None]) -> OnTick:
 
         news = list(run.ledger.events(run.job.name, after=seen))
         seen = max((recorded.seq for recorded in news), default=seen)
-        for row in describe_events(each.event for each in news):
+        units = {run.job.name: run.job.work.unit.value}
+        for row in describe_events((each.event for each in news), units):
             if not row.routine:
                 write(f"{row.source.at:%m-%d %H:%M:%S}  {row.what}: {row.detail}")
 

@@ -284,7 +284,7 @@ class RejectionExplainer:
         figure = "cost" if only_usd else "weighted cost"
         score_usd = float(self.score_usd[row])
         if plan_score_usd <= 0 < score_usd:
-            return Rejection(pool, "costs_more", f"{figure} {score_usd:,.2f}, the chosen none")
+            return Rejection(pool, "costs_more", f"{figure} {score_usd:,.2f}, the chosen nothing")
         ratio = score_usd / max(plan_score_usd, 1e-12)
         if ratio < 1 and objective.then:
             aims = ", ".join(objective.then)

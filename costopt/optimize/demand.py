@@ -65,9 +65,9 @@ class Demand:
     """A job as the model sees it. Hours count from the request's ``now``.
 
     The ``max_usd`` of ``job`` also holds for its budget by months. ``due_h`` is the deadline less
-    the policy's reserve. ``running`` is the living gang by pool; ``starting_h`` is the remainder of
-    its start-up. ``speed_factor`` is the measured speed of the job over the one that its spec
-    predicts, taken to hold on every pool. ``begun`` tells that a start loads a checkpoint.
+    the policy's ``reserve_h``. ``running`` is the living gang by pool; ``starting_h`` is the
+    remainder of its start-up. ``speed_factor`` is the measured speed of the job over the one that
+    its spec predicts, taken to hold on every pool. ``begun`` tells that a start loads a checkpoint.
     """
 
     job: Job
@@ -79,6 +79,7 @@ class Demand:
     measured_units_per_s: float | None
     speed_factor: float = 1.0
     begun: bool = True
+    reserve_h: float = 0.0
 
     @property
     def units(self) -> float:
@@ -135,6 +136,7 @@ def remaining_demand(view: JobView, now: datetime, reserve_s: float) -> Demand |
         measured_units_per_s=_measured_units_per_s(view),
         speed_factor=_speed_factor(view),
         begun=progress.saved_units > 0,
+        reserve_h=reserve_s / 3600,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from costopt.domain.limits import LimitScope, LimitUnit
 from costopt.domain.plan import Rejection
 from costopt.domain.policy import LIMIT_SPECS, Limits
+from costopt.optimize.demand import Demand
 from costopt.optimize.planned_job import PlannedJob
 from costopt.optimize.pruning import can_run_stage, single_held_h
 from costopt.optimize.rates import Array
@@ -114,8 +115,16 @@ def _time(part: PlannedJob) -> str | None:
     row = int(np.argmax(per_hour))
     return (
         f"deadline: job {demand.job.name!r} needs {needed_h:,.1f} h at the fastest allowed "
-        f"configuration ({table.label(row)}), {demand.hours_left:,.1f} h are left"
+        f"configuration ({table.label(row)}), {_left(demand)}"
     )
+
+
+def _left(demand: Demand) -> str:
+    """Return the hours that are left, and why they are fewer than until the deadline."""
+    left = f"{demand.hours_left:,.1f} h are left"
+    if demand.reserve_h <= 0:
+        return left
+    return f"{left} (the policy holds back {demand.reserve_h * 60:,.0f} min)"
 
 
 def _no_time(part: PlannedJob) -> str:
@@ -139,7 +148,7 @@ def _risk(part: PlannedJob, request: PlanRequest) -> str | None:
     return (
         f"risk: to be on time with probability {request.policy.risk.on_time:g} job "
         f"{demand.job.name!r} must hold {needed_h:,.1f} h at the surest allowed configuration "
-        f"({table.label(row)}), {demand.hours_left:,.1f} h are left"
+        f"({table.label(row)}), {_left(demand)}"
     )
 
 

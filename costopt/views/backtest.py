@@ -184,7 +184,8 @@ def standings_table(
     return replace(
         backtest_table(standings, f"{job} on {market}: {times} of {spans} h"),
         lead=backtest_headline(standings),
-        notes=(*_notes(standings, coverages), *carbon_note(standings), *history_note(past_s)),
+        notes=(*_notes(standings, coverages), *history_note(past_s)),
+        details=_details(standings),
         facts={
             "job": job,
             "market": market,
@@ -283,12 +284,16 @@ def carbon_note(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
     return (f"CO2e: {span} of the energy by the recorded hour, the rest by annual means.",)
 
 
+def _details(standings: Sequence[PolicySummary]) -> tuple[str, ...]:
+    """How the figures came about."""
+    known = any(standing.high_usd is not None for standing in standings)
+    return (*((INTERVALS,) if known else ()), *carbon_note(standings))
+
+
 def _notes(
     standings: Sequence[PolicySummary], coverages: Sequence[RecordCoverage]
 ) -> tuple[str, ...]:
     notes = [coverage_note(c) for c in coverages if c.usable_share < 1 or c.unobserved]
-    if any(standing.high_usd is not None for standing in standings):
-        notes.append(INTERVALS)
     if not any(standing.hindsight_ratio for standing in standings):
         notes.append(HINDSIGHT_UNDEFINED)
     optima = [s.hindsight_ratio or 1.0 for s in standings if s.policy == OPTIMUM]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +64,14 @@ EVENT_COLUMNS = (
 
 def events_table(recorded: Iterable[RecordedEvent]) -> Table:
     """Return a row per event; the details hold every field of each."""
-    rows = [describe_event(each.event, each.seq) for each in recorded]
+    known = list(recorded)
+    units = _units(each.event for each in known)
+    rows = [describe_event(each.event, each.seq, units.get(each.event.job)) for each in known]
     return Table("costopt.events/1", "Events", EVENT_COLUMNS, rows)
 
 
-def describe_event(event: ev.Event, seq: int = 0) -> EventText:
-    """Return the event in words."""
+def describe_event(event: ev.Event, seq: int = 0, unit: str | None = None) -> EventText:
+    """Return the event in words; ``unit`` is that of the job's work, None where it is unknown."""
     label, tone, detail = _WORDS[type(event)]
     if isinstance(event, ev.NodeLaunched) and event.waiting:
         label, tone = "Node waits for capacity", "note"
@@ -77,13 +79,27 @@ def describe_event(event: ev.Event, seq: int = 0) -> EventText:
         tone = "good"
     if isinstance(event, ev.NodeEnded) and event.cause.is_unplanned:
         label, tone = f"Node {event.cause.value.replace('_', ' ')}", "bad"
-    text = detail.format(e=event) if isinstance(detail, str) else detail(event)
+    if type(event) in _COUNTED:
+        text = _COUNTED[type(event)](event, unit or "units")
+    else:
+        text = detail.format(e=event) if isinstance(detail, str) else detail(event)
     return EventText(event, label, text, tone, isinstance(event, ROUTINE), seq)
 
 
-def describe_events(events: Iterable[ev.Event]) -> list[EventText]:
-    """Return the events in words, in the order of their times."""
-    return [describe_event(each) for each in sorted(events, key=lambda event: event.at)]
+def describe_events(
+    events: Iterable[ev.Event], units: Mapping[str, str] | None = None
+) -> list[EventText]:
+    """Return the events in words, in the order of their times.
+
+    ``units`` are those of the work of jobs whose submission is not among them.
+    """
+    known = sorted(events, key=lambda event: event.at)
+    found = {**(units or {}), **_units(known)}
+    return [describe_event(each, unit=found.get(each.job)) for each in known]
+
+
+def _units(events: Iterable[ev.Event]) -> dict[str, str]:
+    return {each.job: each.unit for each in events if isinstance(each, ev.JobSubmitted)}
 
 
 def _node(event: Any) -> str:
@@ -116,10 +132,10 @@ def _ended(event: ev.NodeEnded) -> str:
     return f"{_node(event)} at {about}{second_text(event.ended_at)}{words}"
 
 
-def _committed(event: ev.CheckpointCommitted) -> str:
+def _committed(event: ev.CheckpointCommitted, unit: str) -> str:
     size = UNKNOWN_TEXT if event.size_bytes is None else f"{event.size_bytes / 2**30:,.2f} GiB"
     took = "" if event.save_s is None else f" in {event.save_s:.1f} s"
-    return f"at {event.units:,.0f} units, {size}{took}: {event.uri}"
+    return f"at {event.units:,.0f} {unit}, {size}{took}: {event.uri}"
 
 
 def _cached(event: ev.CacheFetched) -> str:
@@ -141,13 +157,13 @@ def _task_ended(event: ev.TaskEnded) -> str:
     return ": ".join(part for part in (said, figures or event.message) if part)
 
 
-def _reached(event: ev.TrainingStarted | ev.TrainingStopped) -> str:
-    return "unknown progress" if event.units is None else f"{event.units:,.0f} units"
+def _reached(event: ev.TrainingStarted | ev.TrainingStopped, unit: str) -> str:
+    return "unknown progress" if event.units is None else f"{event.units:,.0f} {unit}"
 
 
-def _reported(event: ev.ProgressReported) -> str:
-    speed = "" if event.units_per_s is None else f", {event.units_per_s:,.3g} units/s"
-    return f"{event.done_units:,.0f} units done, {event.saved_units:,.0f} saved{speed}"
+def _reported(event: ev.ProgressReported, unit: str) -> str:
+    speed = "" if event.units_per_s is None else f", {event.units_per_s:,.3g} {unit}/s"
+    return f"{event.done_units:,.0f} {unit} done, {event.saved_units:,.0f} saved{speed}"
 
 
 def _measured(event: ev.NodeMeasured) -> str:
@@ -166,11 +182,11 @@ def _measured(event: ev.NodeMeasured) -> str:
     return f"{event.node_id}: {', '.join(text for text in said if text) or 'nothing measured'}"
 
 
-def _probed(event: ev.PowerLimitProbed) -> str:
+def _probed(event: ev.PowerLimitProbed, unit: str) -> str:
     if event.message or event.units_per_s is None or event.node_w is None:
         return f"{event.gpu_model}: {event.message or 'nothing measured'}"
     limit = "no limit" if event.cap_w is None else f"{event.cap_w:g} W"
-    return f"{event.gpu_model}, {limit}: {event.units_per_s:.4g} units/s, {event.node_w:.0f} W"
+    return f"{event.gpu_model}, {limit}: {event.units_per_s:.4g} {unit}/s, {event.node_w:.0f} W"
 
 
 _WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
@@ -188,10 +204,10 @@ _WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
     ev.ElectricityContractsRecorded: ("Electricity contracts", "plain",
         lambda e: "; ".join(f"{each[0]}: {each[2]:g} g/kWh" for each in e.contracts) or "none"),
     ev.GangFormed: ("Gang formed", "plain", _gang),
-    ev.TrainingStarted: ("Training started", "good", lambda e: f"from {_reached(e)}"),
-    ev.TrainingStopped: ("Training stopped", "plain", lambda e: f"at {_reached(e)}: {e.reason}"),
-    ev.ProgressReported: ("Progress", "plain", _reported),
-    ev.CheckpointCommitted: ("Checkpoint", "plain", _committed),
+    ev.TrainingStarted: ("Training started", "good", ""),
+    ev.TrainingStopped: ("Training stopped", "plain", ""),
+    ev.ProgressReported: ("Progress", "plain", ""),
+    ev.CheckpointCommitted: ("Checkpoint", "plain", ""),
     ev.DataMoved: (
         "Data moved",
         "plain",
@@ -202,7 +218,7 @@ _WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
     ),
     ev.CacheFetched: ("Cache fetched", "plain", _cached),
     ev.CheckpointRefused: ("Checkpoint refused", "bad", "{e.uri}: {e.message}"),
-    ev.PowerLimitProbed: ("Power limit measured", "note", _probed),
+    ev.PowerLimitProbed: ("Power limit measured", "note", ""),
     ev.PowerLimitReported: (
         "Power limit",
         "note",
@@ -218,7 +234,7 @@ _WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
     ev.GuaranteeChanged: ("Guarantee", "note", "the result is {e.guarantee}"),
     ev.InterruptionExpected: ("Interruption likely", "note",
         lambda e: f"{e.node_id}: {e.message or 'no longer'}"),
-    ev.WorkLost: ("Work lost", "bad", "{e.units:,.0f} units: {e.cause}"),
+    ev.WorkLost: ("Work lost", "bad", ""),
     ev.InterruptionNoticed: (
         "Interruption announced",
         "bad",
@@ -249,8 +265,19 @@ _WORDS: dict[type[ev.Event], tuple[str, str, str | Callable[[Any], str]]] = {
         lambda e: f"{e.proposal_id}: {e.action} {e.node_id or f'{e.nodes} × {e.pool}'}: {e.reason}",
     ),
     ev.SignalStale: ("Signal stale", "bad", "{e.source}: {e.message}"),
-    ev.JobFinished: ("Job finished", "good", "{e.units:,.0f} units done and saved"),
+    ev.JobFinished: ("Job finished", "good", ""),
     ev.JobFailed: ("Job failed", "bad", "{e.message}"),
     ev.RunStopped: ("Run stopped", "note", "{e.reason}"),
 }  # fmt: skip
-"""Label, tone and detail of each kind of event ``e``."""
+"""Label, tone and detail of each kind of event ``e``; that of ``_COUNTED`` is there."""
+
+_COUNTED: dict[type[ev.Event], Callable[[Any, str], str]] = {
+    ev.TrainingStarted: lambda e, unit: f"from {_reached(e, unit)}",
+    ev.TrainingStopped: lambda e, unit: f"at {_reached(e, unit)}: {e.reason}",
+    ev.ProgressReported: _reported,
+    ev.CheckpointCommitted: _committed,
+    ev.PowerLimitProbed: _probed,
+    ev.WorkLost: lambda e, unit: f"{e.units:,.0f} {unit}: {e.cause}",
+    ev.JobFinished: lambda e, unit: f"{e.units:,.0f} {unit} done and saved",
+}
+"""The details that count work, in its unit."""

@@ -91,6 +91,18 @@ PLAN_FACTS = {
 """What programs get of a plan besides its candidates: the names of each row's values."""
 
 
+EXCLUSIONS = {
+    "resources": "on machines that the job rules out",
+    "throughput_unknown": "of unknown speed",
+    "policy": "ruled out by the policy",
+    "price_unknown": "without a price",
+    "price_stale": "with an old price",
+    "price_old": "with an old price",
+    "price_outdated": "with an outdated price",
+}
+"""What is common to the offers that are excluded under a code; of others the code says it."""
+
+
 def columns_around_forecast(
     before: tuple[Column, ...],
     after: tuple[Column, ...],
@@ -271,7 +283,7 @@ def _notes(
     yield from derived_notes(job)
     if made.rejections:
         by_code = Counter(rejection.code for rejection in made.rejections).most_common()
-        counts = ", ".join(f"{count} {code}" for code, count in by_code)
+        counts = ", ".join(f"{count} {EXCLUSIONS.get(code, code)}" for code, count in by_code)
         why = "; --explain says why" if options else ""
         yield f"{len(made.rejections)} offers excluded ({counts}){why}."
     forecast, proposal = made.forecast_of(job.name), made.proposal_of(job.name)
@@ -307,7 +319,7 @@ def _fallbacks(candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if likely:
         yield (
             f"{likely} candidates would probably miss the deadline alone; their figures include "
-            "the fallback to uninterruptible capacity."
+            "the fallback to on-demand capacity."
         )
 
 

@@ -101,6 +101,12 @@ def test_every_kind_of_event_has_words() -> None:
     rows = [event_row.describe_event(event) for event in sample_events()]
     assert ("Work lost", "1,680 units: i-0a2 interrupted") in [(r.what, r.detail) for r in rows]
     assert all(row.what and row.detail for row in rows)
+    named = [(row.what, row.detail) for row in event_row.describe_events(sample_events())]
+    assert ("Work lost", "1,680 steps: i-0a2 interrupted") in named
+    assert not [detail for _, detail in named if " units" in detail]
+    later = [event for event in sample_events() if not isinstance(event, JobSubmitted)]
+    asked = event_row.describe_events(later, {sample_events()[0].job: "steps"})
+    assert "1,680 steps: i-0a2 interrupted" in [row.detail for row in asked]
 
 
 def test_a_backtest_row_fills_every_column() -> None:
