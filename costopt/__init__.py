@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "costopt.api.backtests": ("BacktestResult", "backtest"),
+    "costopt.api.described_jobs": ("job",),
     "costopt.api.inputs": ("Market", "load_account", "load_job", "load_policy", "read_market"),
     "costopt.api.ledgers": ("JobRun", "LedgerReader"),
     "costopt.api.many_jobs": (

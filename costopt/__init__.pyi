@@ -1,4 +1,5 @@
 from costopt.api.backtests import BacktestResult, backtest
+from costopt.api.described_jobs import job
 from costopt.api.inputs import Market, load_account, load_job, load_policy, read_market
 from costopt.api.ledgers import JobRun, LedgerReader
 from costopt.api.many_jobs import (
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "backtest",
     "frontier",
+    "job",
     "load_account",
     "load_job",
     "load_policy",

@@ -15,7 +15,6 @@ from costopt.protocol.messages import Gang, Rendezvous
 
 TETHER = str(Path(exit_with_parent.__file__).resolve())
 PYTHONS = ("python", "python3")
-TORCHRUN_MODULE = "torch.distributed.run"
 
 
 class LaunchMethod(StrEnum):
@@ -75,7 +74,6 @@ def process_specs(
     rank = gang.rank(node_id)
     if rank is None:
         raise ValueError(f"{node_id} is not a member of generation {gang.generation} of {gang.job}")
-    gang = replace(gang, command=_without_torchrun(gang.command))
     script = _python_script(gang.command, interpreter.python)
     if gang.elastic and gang.is_sharded:
         gang, rank = replace(gang, elastic=False, members=(node_id,)), 0
@@ -100,8 +98,6 @@ def task_spec(
     They are variables of its environment, too.
     """
     command = tuple(fill_placeholders(word, parameters) for word in gang.command)
-    if Path(command[0]).name == "torchrun":  # of a task's own processes: no gang has a say in it
-        command = (PYTHONS[0], "-m", TORCHRUN_MODULE, *command[1:])
     command = _python_script(command, interpreter.python) or command
     return ProcessSpec(command, (*gang.env, *parameters.items()))
 
@@ -134,7 +130,7 @@ def _direct(
         "MASTER_ADDR": rendezvous.host,
         "MASTER_PORT": str(rendezvous.port),
     }
-    command = _python_script(gang.command, python) or gang.command
+    command = _python_script(gang.command, python) or _without_torchrun(gang.command)
     words = command[2:] if command[:2] == (python, "-u") else ()
     return ProcessSpec(
         command,
@@ -178,6 +174,7 @@ def _torchrun(
 
 def _python_script(command: tuple[str, ...], python: str) -> tuple[str, ...] | None:
     """Return the command under ``python``, or None if it is not a Python script."""
+    command = _without_torchrun(command)
     if command[0] in PYTHONS or command[0] == python:
         # -u: a buffered line would be missing from the log when the node is lost.
         return (python, "-u", *command[1:])
@@ -194,7 +191,7 @@ def _without_torchrun(command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the script that a command of torchrun starts, another command as it is."""
     if Path(command[0]).name == "torchrun":
         words = list(command[1:])
-    elif command[0] in PYTHONS and command[1:3] == ("-m", TORCHRUN_MODULE):
+    elif command[0] in PYTHONS and command[1:3] == ("-m", "torch.distributed.run"):
         words = list(command[3:])
     else:
         return command

@@ -123,7 +123,7 @@ def name_instants(job_text: str, path: str, now: datetime) -> str:
     from costopt.spec.yaml_document import compose_document, parse_document
 
     values = parse_document(job_text, path).values
-    start_at = moment(str(values.get("start") or "0s"), now)
+    start_at = moment(str(values.get("start", "0s")), now)
     root = compose_document(path, job_text)
     assert root is not None
     nodes = {key.value: node for key, node in root.value}

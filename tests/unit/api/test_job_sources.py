@@ -10,6 +10,7 @@ import textwrap
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,43 @@ def test_a_path_a_text_and_fields_are_the_same_job() -> None:
     assert job.deadline_at == NOW + timedelta(hours=13)
     assert job.checkpoint.save_s == 10
     assert job.checkpoint.uri == str(Path("checkpoints").resolve())
+
+
+def test_a_job_in_a_person_s_words() -> None:
+    now = datetime.now(UTC)
+    job = co.job(
+        "torchrun train.py --lr 1e-4", work="10 epochs", takes="40m per epoch on 1xA100",
+        due="13h", checkpoint="s3://bucket/place", env={"SEED": "1"}, now=now,
+    )  # fmt: skip
+    assert (job.work.amount, job.work.unit) == (10, "epochs")
+    assert job.run == ("torchrun", "train.py", "--lr", "1e-4")
+    assert job.deadline_at == now + timedelta(hours=13)
+    assert job.env == (("SEED", "1"),)
+    (point,) = job.throughput.points
+    assert point.gpus == 1
+    assert point.units_per_s == pytest.approx(1 / 2400)
+    assert co.plan(job).is_feasible
+
+
+@pytest.mark.parametrize(
+    ("argument", "changed"),
+    [
+        ("command", {"command": "echo 'x"}),
+        ("takes", {"work": "some"}),
+        ("takes", {"takes": "long"}),
+        ("takes", {"takes": "1s per step on 1xA100"}),
+        ("due", {"due": "soon"}),
+    ],
+)
+def test_an_unclear_word_is_named(argument: str, changed: dict[str, str]) -> None:
+    said: dict[str, Any] = {
+        "command": "python train.py",
+        "work": "10 epochs",
+        "takes": "40m per epoch on 1xA100",
+        "due": "13h",
+    }
+    with pytest.raises(co.SpecError, check=has_code("bad_argument", argument)):
+        co.job(**(said | changed))
 
 
 def test_a_plan_takes_the_file_the_market_s_name_and_a_duration() -> None:
