@@ -55,6 +55,7 @@ LOCAL = {
                  "--starts 2 --deadlines 3h,4h --by deadline --jobs 1",),
     "status": ("status", f"status {JOB_NAME}"),
     "events": ("events", f"events {JOB_NAME}"),
+    "report": (f"report {JOB_NAME}",),
     "explain": (f"explain {JOB_NAME}", f"explain {JOB_NAME} last"),
     "checkpoints list": ("checkpoints list checkpoints",),
     "checkpoints verify": ("checkpoints verify checkpoints",),

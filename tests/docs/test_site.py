@@ -25,7 +25,7 @@ from tests.docs.test_readme import BLOCK
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 SITE: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-MAX_LINES = 150
+MAX_LINES = 100
 MAX_COLUMNS = 100
 
 

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costopt.agent.launch_spec import (
-    TORCHRUN,
-    Interpreter,
-    LaunchMethod,
-    process_specs,
-    task_spec,
-)
+from costopt.agent.launch_spec import TORCHRUN, LaunchMethod, process_specs
 from costopt.agent.peers import PeerMonitor
 from costopt.protocol.mailbox import Mailbox
 from costopt.protocol.messages import Gang, Heartbeat, NodeActivity, Rendezvous
@@ -124,13 +118,6 @@ def test_torchruns_own_numbers_are_those_of_the_gang(command: str, script: str) 
         assert f"--nnodes=2 --node-rank=1 --nproc-per-node={processes}" in words
         assert words.endswith(script)
         assert "--standalone" not in words
-
-
-def test_torchrun_of_a_task_keeps_its_processes() -> None:
-    gang = replace(GANG, command=("torchrun", "--nproc-per-node={gpus}", "t.py"))
-    command = task_spec(gang, {"gpus": "2"}, Interpreter("/env/python")).command
-    words = " ".join(command)
-    assert words == "/env/python -u -m torch.distributed.run --nproc-per-node=2 t.py"
 
 
 def test_a_program_under_torchrun_is_not_a_script() -> None:
