@@ -234,12 +234,20 @@ def prune(
 def _history(job: str, source: OpenSource) -> CheckpointHistory:
     """Return the checkpoints of a job. Raise SpecError, LedgerError."""
     from costopt.checkpoint.history import CheckpointHistory
+    from costopt.checkpoint.repository import KEY
     from costopt.domain.errors import SpecError
 
-    if "://" in job or Path(job).is_dir():
+    if "://" in job:
         return CheckpointHistory.open(job)
+    if Path(job).is_dir():
+        is_place = "/" in job or (Path(job) / KEY).exists()
+        return CheckpointHistory.open((None if is_place else _known_place(job, source)) or job)
     if Path(job).is_file():
-        return CheckpointHistory.open(*_job_place(job))
+        place, identity = _job_place(job)
+        # A run on clouds saves in the account's store what was to lie beside the job file.
+        is_missing = "://" not in place and not Path(place).exists()
+        known = _known_place(identity.name, source) if is_missing else None
+        return CheckpointHistory.open(known) if known else CheckpointHistory.open(place, identity)
     if "/" in job or Path(job).suffix in SUFFIXES:
         raise SpecError(
             f"{job}: there is no such file or folder", hint="check the path", code="missing"
@@ -254,6 +262,16 @@ def _job_place(file: str) -> tuple[str, JobIdentity]:
 
     job = load_job(file, datetime.now(UTC))
     return job.checkpoint.uri, job_identity(job)
+
+
+def _known_place(job: str, source: OpenSource) -> str | None:
+    """Return where a run of this name saves, None where none is known."""
+    from costopt.domain.errors import CostoptError
+
+    try:
+        return _uri_of_run(job, source)
+    except CostoptError:
+        return None
 
 
 def _uri_of_run(job: str, source: OpenSource) -> str:

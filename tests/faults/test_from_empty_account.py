@@ -83,6 +83,7 @@ def test_the_commands_of_a_page(newcomer: Newcomer, example: str, page: str) -> 
     text = (ROOT / "docs" / page).read_text("utf-8")
     commands = [command.replace("\\\n", "") for command in COMMAND.findall(text)]
     assert [line.split()[0] for line in commands[:3]] == ["init", "setup", "run"]
+    commands.insert(3, "checkpoints list job.yaml")
     printed = {line.partition(" --")[0]: newcomer.costopt(line) for line in commands}
     written = (folder / "job.yaml").read_text()
     assert written == (source / "job.yaml").read_text()
@@ -91,6 +92,7 @@ def test_the_commands_of_a_page(newcomer: Newcomer, example: str, page: str) -> 
     assert not newcomer.cloud.alive()
     assert "Requirement already satisfied" in printed[f"logs {example}"]
     assert "<html" in printed[f"report {example} -o html > report.html"]
-    assert "step-" in printed[f"checkpoints list {example}"]
+    for said in (example, "job.yaml"):
+        assert "step-" in printed[f"checkpoints list {said}"]
     if example == "hugging_face":
         assert list((folder / "weights").glob("*.safetensors"))
