@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from costopt.train import Checkpointer
 from tests.support import forked_commands
 from tests.support.forked_commands import TRAINERS, ForkedCommand
 from tests.support.reserved_port import reserved_port
@@ -44,6 +45,9 @@ def run(folder: Path, script: str, steps: int, size: int = 1) -> str:
 def test_a_plain_loop_goes_on(tmp_path: Path) -> None:
     assert "the result is exact" in run(tmp_path, "torchrun/train.py", 10, size=2)
     assert "done after 20 steps; the result is exact" in run(tmp_path, "torchrun/train.py", 20)
+    restored = Checkpointer(tmp_path / "c").restore()
+    assert restored is not None
+    assert "0.weight" in restored.state["parts"]["model"]
 
 
 def test_ddp_saves_from_rank_0(tmp_path: Path) -> None:
