@@ -21,9 +21,10 @@ FILES = ("job.yaml", "train.py", "model.py", "corpus.py")
 PLAN = ("plan", "job.yaml", "--market", "market.parquet")
 STATUS = ("status", "finetune", "--state-dir", "state", "-o", "json")
 REPORT = ("report", "finetune", "--state-dir", "state", "-o", "html")
-MAX_SPEED = 100
-STEP_S, START_S = 20.0, 600.0
-"""Of the simulated clock, as job.yaml declares them."""
+MAX_SPEED, SLOW_SPEED = 100, 25
+"""Below the lower one starts may take longer on the clock, so that the demo does not take hours."""
+STEP_S, START_S, SLOW_START_S = 20.0, 600.0, 1800.0
+"""Of the simulated clock, the first two as job.yaml declares them."""
 MEASURED_STEPS = 10
 ALLOWANCE = 0.8
 """The part of its time that a step or a start is given, as the machine may become busier."""
@@ -45,8 +46,9 @@ def main() -> int:
     folder.mkdir(parents=True)
     for name in FILES:
         shutil.copy(HERE / name, folder)
-    speed = options.speed or _measured_speed(folder)
-    _set_step_seconds(folder / "job.yaml", STEP_S / speed)
+    speed, start_s = _measured(folder)
+    speed = options.speed or speed
+    _set_times(folder / "job.yaml", STEP_S / speed, start_s * speed)
     for arguments in (_market(options.profile, options.seed), PLAN):
         if code := _costopt(arguments, folder):
             return code
@@ -82,8 +84,9 @@ def _run(speed: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _measured_speed(folder: Path) -> int:
-    """Time a start and a step of two trainers side by side; return how fast the clock may run."""
+def _measured(folder: Path) -> tuple[int, float]:
+    """Time a start and a step of two trainers side by side; return how fast the clock may run, and
+    the seconds of the wall's clock that a node's start may take."""
     began_s = time.monotonic()
     trainers = [
         subprocess.Popen(
@@ -98,25 +101,29 @@ def _measured_speed(folder: Path) -> int:
         if trainer.wait():
             sys.exit("train.py ended with an error")
         ends_s.append(time.monotonic() - began_s)
-    start_s, whole_s = ends_s
+    trainer_s, whole_s = ends_s
     (folder / "measured").unlink(missing_ok=True)
-    step_s = max(0.0, whole_s - start_s) / MEASURED_STEPS
-    fit = ALLOWANCE * min(START_SHARE * START_S / start_s, STEP_S / max(step_s, 1e-3))
-    speed = max(1, min(MAX_SPEED, int(fit)))
+    step_s = max(0.0, whole_s - trainer_s) / MEASURED_STEPS
+    start_s = trainer_s / START_SHARE / ALLOWANCE
+    by_start = max(START_S / start_s, min(SLOW_SPEED, SLOW_START_S / start_s))
+    speed = max(1, int(min(MAX_SPEED, by_start, ALLOWANCE * STEP_S / max(step_s, 1e-3))))
     if speed < MAX_SPEED:
         minutes = 5 * 60 / speed
         print(
-            f"This machine is busy: a trainer starts in {start_s:.0f} s, a step takes {step_s:.2f} "
-            f"s. So the clock runs {speed} times as fast as the wall's, not {MAX_SPEED}, and the "
+            f"This machine is busy: a trainer starts in {trainer_s:.0f} s, a step takes "
+            f"{step_s:.2f} s. So the clock runs {speed} times as fast as the wall's, not {MAX_SPEED}, and the "
             f"demo takes up to {minutes:.0f} minutes."
         )
-    return speed
+    return speed, start_s
 
 
-def _set_step_seconds(job_file: Path, step_s: float) -> None:
-    """Let a step last as long as the job file declares, on a clock of another speed."""
-    text = job_file.read_text(encoding="utf-8")
-    job_file.write_text(text.replace('"0.2"', f'"{step_s:.3g}"'), encoding="utf-8")
+def _set_times(job_file: Path, step_s: float, start_s: float) -> None:
+    """Let a step last as long as the job file declares, on a clock of another speed; declare a
+    longer start where it takes longer on that clock."""
+    text = job_file.read_text(encoding="utf-8").replace('"0.2"', f'"{step_s:.3g}"')
+    if start_s > START_S:
+        text = text.replace("startup: 10m", f"startup: {start_s / 60:.0f}m")
+    job_file.write_text(text, encoding="utf-8")
 
 
 def _is_late(folder: Path) -> bool:

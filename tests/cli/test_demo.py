@@ -50,8 +50,9 @@ def test_a_step_lasts_as_long_as_the_job_file_declares(
     demo: dict[str, Any], tmp_path: Path, speed: int
 ) -> None:
     path = Path(shutil.copy(EXAMPLE / "job.yaml", tmp_path))
-    demo["_set_step_seconds"](path, demo["STEP_S"] / speed)
+    demo["_set_times"](path, demo["STEP_S"] / speed, 900.0)
     job = yaml.safe_load(path.read_text("utf-8"))
+    assert job["startup"] == "15m"
     assert parsed(demo["_run"](speed))["speed"] == speed
     command = job["run"]
     step_s = float(command[command.index("--step-seconds") + 1])
@@ -67,6 +68,7 @@ def test_a_machine_that_is_too_slow_is_explained_and_the_report_is_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["demo.py", "--speed", "60"])
+    monkeypatch.setitem(demo["main"].__globals__, "_measured", lambda folder: (60, 5.0))
     called: list[str] = []
 
     def command(arguments: tuple[str, ...], folder: Path, to: int | None = None) -> int:
