@@ -13,9 +13,7 @@ from costopt.cli.groups import CommandEntry, LazyGroup
 
 SECTIONS = {
     "Decide": {
-        "init": CommandEntry(
-            "costopt.cli.init", "init", "Write a commented job file to start from."
-        ),
+        "init": CommandEntry("costopt.cli.init", "init", "Write a job file to start from."),
         "plan": CommandEntry("costopt.cli.plan", "plan", "Choose pools, nodes and hours for jobs."),
         "what-if": CommandEntry(
             "costopt.cli.plan", "what_if", "Compare policies, deadlines and capacity types."

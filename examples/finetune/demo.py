@@ -111,8 +111,8 @@ def _measured(folder: Path) -> tuple[int, float]:
         minutes = 5 * 60 / speed
         print(
             f"This machine is busy: a trainer starts in {trainer_s:.0f} s, a step takes "
-            f"{step_s:.2f} s. So the clock runs {speed} times as fast as the wall's, not {MAX_SPEED}, and the "
-            f"demo takes up to {minutes:.0f} minutes."
+            f"{step_s:.2f} s. So the clock runs {speed} times as fast as the wall's, not "
+            f"{MAX_SPEED}, and the demo takes up to {minutes:.0f} minutes."
         )
     return speed, start_s
 

@@ -51,7 +51,6 @@ def refused(done: Result, code: int, said: str) -> None:
         ("2000000", ".nan", 2, "expected a finite number"),
         ("checkpoint:", "budget: {usd: 0.01}\ncheckpoint:", 3, "budget: the max_usd of 0.01"),
         ("checkpoint:", "budget: {kwh: 0.01}\ncheckpoint:", 3, "budget: the max_kwh of 0.01"),
-        ("[V100, T4]", "[H100]", 3, "says nothing about its speed on H100-SXM5-80GB"),
         ("throughput:", "env:", 2, "throughput: is missing"),
         ("name: train", "name: !!python/object/apply:os.system [ls]", 2, "is not allowed"),
     ],

@@ -145,8 +145,8 @@ MISTAKES_IN_COMMANDS = {
     ),
     "plan nope.yaml": "error: nope.yaml: cannot be read: no such file or directory\n",
     "run nope.yaml": (
-        "error: nowhere to run: give --market sample to simulate a cloud, or --account FILE "
-        "with the providers to rent from\n  → see costopt run --help\n"
+        "error: nowhere to run: --market sample would do, which simulates a cloud; or give "
+        "--account FILE with the providers to rent from\n  → see costopt run --help\n"
     ),
     "status --server ftp://x": (
         "error: 'ftp://x' is not a daemon's address\n  → expected unix:PATH, http://HOST:PORT or https://HOST\n"
