@@ -18,7 +18,7 @@ from costopt.domain.transfers import (
     volume_usd_per_hour,
     with_root_volumes,
 )
-from costopt.formatting import percent_text, seconds_text, usd_text
+from costopt.formatting import percent_text, pluralize, seconds_text, usd_text
 from costopt.render.table import Row
 from costopt.strategies.gang_options import save_interval_s
 
@@ -32,7 +32,8 @@ TYPICAL_HAZARD_PER_HOUR = 0.05
 def storage_row(made: Plan, job: Job, account: Account) -> Row:
     """Return the figures of ``_storage`` for JSON."""
     usd, unknown = _storage(made, job, account)
-    return {"usd": usd, "unknown": unknown}
+    after_usd = _usd_per_month_after(job, account)
+    return {"usd": usd, "unknown": unknown, "usd_per_month_after": after_usd}
 
 
 def storage_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> Iterator[str]:
@@ -46,6 +47,7 @@ def storage_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> 
         share = percent_text(usd / plan_usd)
         yield f"Disks and storage: {usd_text(usd)} of it, {share} (list prices)."
     yield from _keep_note(made, job, account, plan_usd)
+    yield from _after_note(job, account, plan_usd)
     yield from _interval_note(made, job, account, forecast)
 
 
@@ -87,13 +89,28 @@ def _keep_note(made: Plan, job: Job, account: Account, plan_usd: float) -> Itera
             f"The keep rule costs {usd_text(more_usd)} more than the {KEPT_CHECKPOINTS} newest "
             "checkpoints, from which training goes on as well."
         )
-    milestones = milestone_count(job)
-    month_usd = milestones * stored[1] * HOURS_PER_MONTH
-    if month_usd > MIN_SHARE * plan_usd:
+
+
+def _after_note(job: Job, account: Account, plan_usd: float) -> Iterator[str]:
+    """Yield a line where what stays in the store when the job is over matters."""
+    month_usd, milestones = _usd_per_month_after(job, account), milestone_count(job)
+    if month_usd is not None and month_usd > MIN_SHARE * plan_usd:
+        kept = pluralize(job.checkpoint.keep, "checkpoint")
+        kept += f" and {milestones} milestones" if milestones else ""
         yield (
-            f"{milestones} milestones stay when the job is over: {usd_text(month_usd)} a month "
-            "until they are pruned."
+            f"{kept} stay when the job is over: {usd_text(month_usd)} a month until they are "
+            "pruned."
         )
+
+
+def _usd_per_month_after(job: Job, account: Account) -> float | None:
+    """Return what the checkpoints cost a month that are kept when the job is over; None where the
+    price is unknown."""
+    prices = with_root_volumes(load_catalog().transfer, account.providers)
+    stored = checkpoint_storage(job, job.checkpoint.size_gib, prices)
+    if stored is None:
+        return None
+    return (job.checkpoint.keep + milestone_count(job)) * stored[1] * HOURS_PER_MONTH
 
 
 def _interval_note(made: Plan, job: Job, account: Account, forecast: Forecast) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,15 @@ def test_a_plan_says_what_costs_more_than_it_saves(
              if each in printed}  # fmt: skip
     assert {each for each in found if any(word in each for word in said)} == found
     assert len(found) == len(said)
+
+
+def test_what_stays_when_the_job_is_over_costs_by_the_month(tmp_path: Path) -> None:
+    """Three checkpoints of 1,000 GiB at $0.023 a GiB and month (S3 Standard, us-east-1)."""
+    path = tmp_path / "job.yaml"
+    short = JOB.replace("tokens: 30e9", "tokens: 1e8").replace("60d", "5d")
+    path.write_text(short.replace("SAVES", "save: 10s, size_gib: 1000"))
+    done = CliRunner().invoke(cli, ["plan", str(path), "-o", "json"])
+    after_usd = json.loads(done.stdout)["storage"]["usd_per_month_after"]
+    assert after_usd == pytest.approx(3 * 1000 * 0.023, rel=0.1)
+    printed = " ".join(CliRunner().invoke(cli, ["plan", str(path)]).output.split())
+    assert "3 checkpoints stay when the job is over: $" in printed
