@@ -64,8 +64,8 @@ def train_hugging_face(folder: Path, steps: int, notice: int) -> None:
         "LOCAL_WORLD_SIZE": str(world),
         "MASTER_ADDR": "127.0.0.1",
     }
-    example = importlib.import_module("examples.adapters.hugging_face")
-    trainer = example.build(steps, str(folder / "checkpoints"), 4, sharded=world > 1)
+    example = importlib.import_module("examples.hugging_face.train")
+    trainer = example.build(1, steps, str(folder / "checkpoints"), 4, sharded=world > 1)
     trainer.add_callback(NoticeAt())
     with suppress(TrainingExit):
         trainer.train()

@@ -12,6 +12,7 @@ import pytest
 from costopt.cli.run import _news_lines
 from costopt.daemon.watch.notifications import EventLogWriter
 from costopt.domain.events import RunStopped, SignalStale, TrainingStarted
+from costopt.domain.job import WorkAmount, WorkUnit
 from costopt.ledger.base import MemoryLedger
 from tests.support.market_fixtures import T0
 
@@ -29,7 +30,8 @@ def late_ledger() -> MemoryLedger:
 
 def test_a_run_prints_a_ticks_events_by_time() -> None:
     ledger, lines = MemoryLedger(), list[str]()
-    run: Any = SimpleNamespace(ledger=ledger, job=SimpleNamespace(name="job"))
+    work = WorkAmount(100, WorkUnit.STEPS)
+    run: Any = SimpleNamespace(ledger=ledger, job=SimpleNamespace(name="job", work=work))
     on_tick = _news_lines(run, lines.append)
     for recorded in late_ledger().events():
         ledger.append(recorded.event)

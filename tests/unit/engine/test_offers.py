@@ -310,7 +310,7 @@ def test_priors_of_a_provider_are_learned_over(monkeypatch: pytest.MonkeyPatch) 
     offers = {o.pool: o for o in want.views[-1].offers}
     learned = offers[SPOT_A].hazard_per_hour
     assert learned is not None
-    assert learned.source.endswith("h, bucket")
+    assert learned.source.endswith(" h: bucket")
     assert learned.value < hazard.value
     assert offers[SPOT_A].availability is None
     assert offers[SPOT_B].availability == likely
