@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 
-from costopt.backtesting.backtest import OPTIMUM, ORACLE_LABELS
 from costopt.backtesting.hindsight import OptimumPoint
 from costopt.backtesting.ranking import PolicySummary
 from costopt.domain.market import Pool
@@ -28,8 +26,9 @@ from costopt.render.drawing import (
     round_values,
     value_axis,
 )
-from costopt.render.reports.pool_hours import BAR_PX, PoolInterval, row_name
+from costopt.render.reports.pool_hours import BAR_PX, PoolInterval, hours_since, row_name
 from costopt.render.svg import LegendEntry, ResponsiveChart, draw_chart
+from costopt.views.backtest import ORACLES
 
 COINCIDENT_SHARE = 0.015
 """Of the highest value: lines that are nowhere farther apart lie on one another."""
@@ -69,7 +68,7 @@ class CostBar:
                 misses=misses,
                 runs=s.runs,
                 windows_usd=() if grouped else tuple(costs.get(s.policy, ())),
-                oracle=s.policy in (OPTIMUM, *ORACLE_LABELS),
+                oracle=s.policy in ORACLES,
             )
             for s in standings
             if (mean_usd := s.mean_usd) is not None
@@ -204,11 +203,15 @@ def curve_of_run(run: RunView) -> BacktestCurve:
     begun_at = run.begun_at
     work = run.summary.work_units or 1.0
     return BacktestCurve(
-        spend_usd=tuple((_h(p.at, begun_at), p.usd_micros / 1e6) for p in run.curves.spend),
-        done=tuple((_h(p.at, begun_at), p.done_units / work) for p in run.curves.progress),
+        spend_usd=tuple(
+            (hours_since(begun_at, p.at), p.usd_micros / 1e6) for p in run.curves.spend
+        ),
+        done=tuple((hours_since(begun_at, p.at), p.done_units / work) for p in run.curves.progress),
         stays=_joined(
             PoolInterval(
-                row.pool, _h(row.launched_at, begun_at), _h(row.ended_at or run.now, begun_at)
+                row.pool,
+                hours_since(begun_at, row.launched_at),
+                hours_since(begun_at, row.ended_at or run.now),
             )
             for row in run.intervals
         ),
@@ -219,10 +222,12 @@ def curve_of_moments(moments: Sequence[OptimumPoint], work_units: float) -> Back
     """The hindsight optimum's, from its grid points."""
     begun_at = moments[0].at
     return BacktestCurve(
-        spend_usd=tuple((_h(m.at, begun_at), m.usd) for m in moments),
-        done=tuple((_h(m.at, begun_at), m.done_units / work_units) for m in moments),
+        spend_usd=tuple((hours_since(begun_at, m.at), m.usd) for m in moments),
+        done=tuple((hours_since(begun_at, m.at), m.done_units / work_units) for m in moments),
         stays=_joined(
-            PoolInterval(moment.pool, _h(moment.at, begun_at), _h(after.at, begun_at))
+            PoolInterval(
+                moment.pool, hours_since(begun_at, moment.at), hours_since(begun_at, after.at)
+            )
             for moment, after in pairwise(moments)
             if moment.pool is not None
         ),
@@ -242,7 +247,3 @@ def _joined(stays: Iterable[PoolInterval]) -> tuple[PoolInterval, ...]:
             last[stay.pool] = len(joined)
             joined.append(stay)
     return tuple(joined)
-
-
-def _h(at: datetime, begun_at: datetime) -> float:
-    return (at - begun_at).total_seconds() / 3600

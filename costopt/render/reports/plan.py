@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from costopt.domain.plan import Allocation, Plan
 from costopt.formatting import pool_text
 from costopt.render.page import Plot
-from costopt.render.reports.pool_hours import PoolInterval, pool_bars
+from costopt.render.reports.pool_hours import PoolInterval, hours_since, pool_bars
 from costopt.render.table import Table
 from costopt.render.writers import to_html
 
@@ -17,7 +15,9 @@ def plan_page(made: Plan, table: Table) -> str:
     rows: dict[str, list[PoolInterval]] = {}
     for each in made.allocations:
         interval = PoolInterval(
-            each.pool, _h(each.start_at, made.made_at), _h(each.end_at, made.made_at)
+            each.pool,
+            hours_since(made.made_at, each.start_at),
+            hours_since(made.made_at, each.end_at),
         )
         rows.setdefault(_label(each), []).append(interval)
     if not rows:
@@ -28,7 +28,3 @@ def plan_page(made: Plan, table: Table) -> str:
 
 def _label(allocation: Allocation) -> str:
     return f"{allocation.nodes} × {pool_text(allocation.pool)}"
-
-
-def _h(at: datetime, begun_at: datetime) -> float:
-    return (at - begun_at).total_seconds() / 3600

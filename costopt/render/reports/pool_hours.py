@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from costopt.domain.market import Pool
 from costopt.render.drawing import (
@@ -30,6 +31,11 @@ class PoolInterval:
     pool: Pool
     begin_h: float
     end_h: float
+
+
+def hours_since(begun_at: datetime, at: datetime) -> float:
+    """Return the hours from one instant to another."""
+    return (at - begun_at).total_seconds() / 3600
 
 
 def pool_bars(rows: Mapping[str, Sequence[PoolInterval]]) -> ResponsiveChart:
